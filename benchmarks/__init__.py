@@ -1,0 +1,1 @@
+"""Measurements with goals, one module a benchmark; run with `python -m benchmarks NAME`."""

@@ -1,0 +1,1 @@
+"""The coordinator of a fleet: node register, ledger, placement across regions, content store."""

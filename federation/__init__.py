@@ -1,0 +1,1 @@
+"""Federated learning: experience, local updates, rounds and aggregation."""

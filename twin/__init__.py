@@ -1,0 +1,1 @@
+"""The fleet on a virtual clock, for rehearsing faults, load and policies."""
