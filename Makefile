@@ -1,0 +1,68 @@
+# Each target does its own set-up. Messages about set-up go to standard error, so that `make demo ARGS=--json` prints one document.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.ONESHELL:
+MAKEFLAGS += --no-print-directory --no-builtin-rules
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+RUN := $(VENV)/.installed-run
+DEV := $(VENV)/.installed-dev
+PINS := pyproject.toml constraints/edge.txt constraints/rules.txt
+ARGS ?=
+
+.PHONY: help demo test torture check bench clean
+
+help: ## Show these lines.
+	@sed -nE 's/^([a-z%-]+):[^#]*## (.*)$$/  make \1\t\2/p' $(MAKEFILE_LIST) | sed 's/%/NAME/' | expand -t 20
+
+demo: $(RUN) ## Run a fleet through an outage and print the reckoning (ARGS=--json for one document).
+	@exec $(BIN)/skerry demo $(ARGS)
+
+test: $(DEV) ## Run the whole test suite (ARGS='-k words' for a part of it).
+	@exec $(BIN)/python -m pytest $(ARGS)
+
+torture: $(RUN) ## Kill agent, coordinator and broker at random moments and compare every record (ARGS='--kills 100').
+	@exec $(BIN)/python -m tests.chaos.torture $(ARGS)
+
+check: $(DEV) ## Check style, types, import layers and documents; every check runs, whatever the one before says.
+	@status=0
+	check() { echo "== $$*" >&2; "$(BIN)/$$@" || status=1; }
+	check ruff check .
+	check ruff format --check .
+	check mypy
+	check pyright
+	check lint-imports
+	check python tools/check_docs.py
+	exit $$status
+
+bench: $(RUN) ## Run every benchmark (ARGS=--quick for small sizes, ARGS=--json for one document).
+	@exec $(BIN)/python -m benchmarks $(ARGS)
+
+bench-%: $(RUN) ## Run one benchmark by name.
+	@exec $(BIN)/python -m benchmarks $* $(ARGS)
+
+clean: ## Remove the virtual environment and everything the tools left behind.
+	@rm -rf $(VENV) build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
+	  echo "skerry needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V 2>&1). Name another with PYTHON=/path/to/python3." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV) >&2 || {
+	  echo "could not make a virtual environment; on Debian: apt-get install python3-venv" >&2; rm -rf $(VENV); exit 1; }
+
+$(RUN): $(PINS) | $(BIN)/python
+	@echo "set-up (once): downloading Python packages into $(VENV), 82 MB (350 MB on disk)" >&2
+	$(PIP) install --require-hashes --no-deps -r constraints/rules.txt >&2 || {
+	  echo "the rule engine could not be installed: its wheels are for x86-64 and aarch64 with glibc 2.34 or newer (Debian 12)" >&2; exit 1; }
+	$(PIP) install -c constraints/edge.txt -e '.[edge,rules,demo]' >&2
+	touch $@
+
+$(DEV): $(RUN)
+	@echo "set-up (once): downloading the test and check tools into $(VENV), 38 MB (110 MB on disk)" >&2
+	$(PIP) install -c constraints/edge.txt -e '.[edge,rules,demo,dev]' >&2
+	touch $@
