@@ -1,0 +1,118 @@
+"""The store port: one synchronous owner of the queue's durable state. Two adapters ship: SQLite and memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from skerry.clock import Instant
+from skerry.decision import Decision
+from skerry.fence import Fence
+from skerry.ids import TaskId
+from skerry.messages import Lane, Outcome, Row
+from skerry.task import TaskSpec
+from task_queue.operations import Answer, Operation
+from task_queue.task import State
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One try, with the decision that led to it."""
+
+    fence: Fence
+    device: str
+    started_wall_s: float
+    decision: Decision | None = None
+    ended: str = ""  #: succeeded, failed, interrupted, cancelled, expired; empty while it runs
+    error: str = ""
+    runtime_s: float = 0.0
+
+
+class TaskRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Everything the store knows of one task."""
+
+    task_id: TaskId
+    task: TaskSpec
+    state: State
+    attempt: int = 0
+    placement: Fence | None = None
+    home_node: str = ""
+    placed_on: str = ""  #: of a task that was handed over: where it went
+    accepted_wall_s: float = 0.0
+    ended_wall_s: float | None = None
+    fence: Fence | None = None  #: under which it ended
+    outcome: Outcome | None = None
+    waiting_for: str = ""
+    decision: Decision | None = None  #: the latest one made before an attempt (hand-over, parking, placement)
+    attempts: tuple[Attempt, ...] = ()
+
+
+class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which tasks to list, newest first; `before`: ids below it only (the last id of the page before)."""
+
+    states: tuple[State, ...] = ()
+    kind: str | None = None
+    limit: int = 50
+    before: TaskId | None = None
+
+
+class Depth(msgspec.Struct, frozen=True, kw_only=True):
+    """Counters kept with the commits; nothing is counted by scanning."""
+
+    by_state: Mapping[State, int]
+    outbox: Mapping[Lane, int]
+    bytes_used: int
+
+
+class Store(Protocol):
+    """Durable state of one queue. All methods are synchronous; `apply` is one synced commit."""
+
+    @property
+    def epoch(self) -> str:
+        """Random id of this store: another one after a lost or restored disk."""
+        ...
+
+    @property
+    def session(self) -> int:
+        """How often this store was opened: grows with each process."""
+        ...
+
+    def apply(self, operations: Sequence[Operation], *, now: Instant) -> list[Answer]:
+        """Commit all operations at once and return their answers in order.
+
+        Raises StorageFailed when the disk refuses: then none of them took effect.
+        """
+        ...
+
+    def get(self, task_id: TaskId) -> TaskRecord | None:
+        """Return one task with its attempts, or None."""
+        ...
+
+    def find(self, task_filter: TaskFilter) -> list[TaskRecord]:
+        """Return tasks, newest first, without their attempts."""
+        ...
+
+    def outbox(self, lane: Lane, after: int, *, limit: int, limit_bytes: int) -> list[Row]:
+        """Return rows of a lane above `after`, in order; at least one when there is one."""
+        ...
+
+    def inbox_mark(self, source: str, epoch: str, lane: Lane) -> int:
+        """Return up to where the source's stream is applied; 0 for an unknown epoch."""
+        ...
+
+    def meta(self, name: str) -> Any:
+        """Return a value kept with PutMeta, None when there is none."""
+        ...
+
+    def depth(self) -> Depth:
+        """Return the counters."""
+        ...
+
+    def held_placements(self, limit: int = 5000) -> list[TaskId]:
+        """Return the placed tasks that have not ended, oldest first."""
+        ...
+
+    def close(self) -> None:
+        """Close in order."""
+        ...

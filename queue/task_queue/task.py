@@ -1,0 +1,93 @@
+"""A queued task's states and the one transition table. Owns what may follow what; knows nothing of storage.
+
+SQL repeats the table as CHECK and `UPDATE … WHERE state IN (…)`, the documents draw it; a test compares them.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from skerry.errors import InvalidTransition
+
+
+class State(StrEnum):
+    """Where a task is in its life."""
+
+    DELAYED = "delayed"  #: not due yet (asked for at submission, or waiting to be tried again)
+    BLOCKED = "blocked"  #: an older task with its ordering key has not ended
+    READY = "ready"  #: may be claimed
+    LEASED = "leased"  #: claimed into the scheduling window; in memory only, ready again after a restart
+    RUNNING = "running"  #: an attempt has started, durably, under its own fence
+    HANDED_OVER = "handed_over"  #: the coordinator has it, or is being offered it; the row stays until it is back
+    DONE = "done"  #: succeeded, its result committed
+    DEAD = "dead"  #: failed for good: parked with its reason, can be replayed
+    EXPIRED = "expired"  #: its time ran out before it succeeded
+    CANCELLED = "cancelled"  #: ended at the submitter's wish
+    UNKNOWN = "unknown"  #: an at-most-once task was interrupted: it may or may not have taken effect
+
+
+class Event(StrEnum):
+    """What happens to a task."""
+
+    DUE = "due"
+    UNBLOCKED = "unblocked"
+    CLAIMED = "claimed"
+    RELEASED = "released"
+    STARTED = "started"
+    SUCCEEDED = "succeeded"
+    RETRIED = "retried"
+    EXHAUSTED = "exhausted"
+    INTERRUPTED = "interrupted"
+    HANDED_OVER = "handed_over"
+    RETURNED = "returned"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+    DROPPED = "dropped"
+    REPLAYED = "replayed"
+
+
+FINAL = frozenset({State.DONE, State.DEAD, State.EXPIRED, State.CANCELLED, State.UNKNOWN})
+
+#: (state, event) → the states it may lead to. `returned` carries whatever end the task met elsewhere.
+TRANSITIONS: dict[tuple[State, Event], frozenset[State]] = {
+    (State.DELAYED, Event.DUE): frozenset({State.READY, State.BLOCKED}),
+    (State.DELAYED, Event.EXPIRED): frozenset({State.EXPIRED}),
+    (State.DELAYED, Event.CANCELLED): frozenset({State.CANCELLED}),
+    (State.DELAYED, Event.DROPPED): frozenset({State.CANCELLED}),
+    (State.BLOCKED, Event.UNBLOCKED): frozenset({State.READY}),
+    (State.BLOCKED, Event.EXPIRED): frozenset({State.EXPIRED}),
+    (State.BLOCKED, Event.CANCELLED): frozenset({State.CANCELLED}),
+    (State.BLOCKED, Event.DROPPED): frozenset({State.CANCELLED}),
+    (State.READY, Event.CLAIMED): frozenset({State.LEASED}),
+    (State.READY, Event.EXPIRED): frozenset({State.EXPIRED}),
+    (State.READY, Event.CANCELLED): frozenset({State.CANCELLED}),
+    (State.READY, Event.DROPPED): frozenset({State.CANCELLED}),
+    (State.LEASED, Event.RELEASED): frozenset({State.READY}),
+    (State.LEASED, Event.STARTED): frozenset({State.RUNNING}),
+    (State.LEASED, Event.HANDED_OVER): frozenset({State.HANDED_OVER}),
+    (State.LEASED, Event.EXHAUSTED): frozenset({State.DEAD}),
+    (State.LEASED, Event.EXPIRED): frozenset({State.EXPIRED}),
+    (State.LEASED, Event.CANCELLED): frozenset({State.CANCELLED}),
+    (State.LEASED, Event.DROPPED): frozenset({State.CANCELLED}),
+    (State.RUNNING, Event.SUCCEEDED): frozenset({State.DONE}),
+    (State.RUNNING, Event.RETRIED): frozenset({State.READY, State.DELAYED}),
+    (State.RUNNING, Event.EXHAUSTED): frozenset({State.DEAD}),
+    (State.RUNNING, Event.INTERRUPTED): frozenset({State.READY, State.UNKNOWN, State.DEAD}),
+    (State.RUNNING, Event.EXPIRED): frozenset({State.EXPIRED}),
+    (State.RUNNING, Event.CANCELLED): frozenset({State.CANCELLED}),
+    (State.RUNNING, Event.DROPPED): frozenset({State.CANCELLED}),
+    (State.HANDED_OVER, Event.RETURNED): FINAL,
+    (State.HANDED_OVER, Event.CANCELLED): frozenset({State.CANCELLED}),
+    (State.DEAD, Event.REPLAYED): frozenset({State.READY, State.BLOCKED}),
+}
+
+
+def states_before(event: Event, *, after: State) -> frozenset[State]:
+    """Return the states from which `event` may lead to `after`: what SQL's WHERE clause must name."""
+    return frozenset(s for (s, e), ends in TRANSITIONS.items() if e is event and after in ends)
+
+
+def check_transition(state: State, event: Event, after: State) -> None:
+    """Raise InvalidTransition unless the table lets `event` lead from `state` to `after`."""
+    if after not in TRANSITIONS.get((state, event), frozenset()):
+        raise InvalidTransition(state, event)

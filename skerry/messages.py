@@ -1,0 +1,249 @@
+"""What edge and cloud say to each other: one frozen struct a message body. Owns the wire names.
+
+Unknown fields are ignored on reading (an older side meets a newer one); an unknown kind is dead-lettered.
+Both directions use the same stream: rows with sequence numbers, sent in batches, acknowledged cumulatively by
+the other side's application after its commit.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from skerry.decision import Decision
+from skerry.fence import Fence
+from skerry.node import Inventory
+from skerry.task import TaskSpec
+
+PROTOCOL = 1
+
+
+class Lane(StrEnum):
+    """Three lanes; a lower one never delays a higher one, order holds inside each."""
+
+    CONTROL = "control"
+    LIVE = "live"
+    BACKLOG = "backlog"
+
+
+class _Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A message body."""
+
+
+class Row(_Body, frozen=True, kw_only=True):
+    """One message of a stream."""
+
+    seq: int
+    kind: str
+    body: msgspec.Raw
+    key: str = ""  #: rows with one key stay in order
+
+
+class StreamBatch(_Body, frozen=True, kw_only=True):
+    """Rows of one lane. epoch: id of the sender's store. after: the row before the first one, 0 at the start."""
+
+    epoch: str
+    lane: Lane
+    after: int
+    rows: tuple[Row, ...]
+
+
+class StreamAck(_Body, frozen=True, kw_only=True):
+    """Everything of `lane` up to `upto` is committed at the receiver; `credit`: rows it takes beyond."""
+
+    epoch: str
+    lane: Lane
+    upto: int
+    credit: int = 2000
+    retry_after_s: float = 0.0
+
+
+class Birth(_Body, frozen=True, kw_only=True):
+    """First word of a session. marks: last applied row of the coordinator's stream, by lane."""
+
+    boot_id: str
+    session: int
+    inventory: Inventory
+    region: str
+    site: str = ""
+    version: str = ""
+    protocol: int = PROTOCOL
+    store_epoch: str = ""
+    command_epoch: str = ""
+    marks: dict[str, int] = {}
+    is_clock_trusted: bool = True
+
+
+class Welcome(_Body, frozen=True, kw_only=True):
+    """The coordinator's answer to a birth. marks: what it holds of the node's stream, by lane."""
+
+    session: int
+    term: int
+    command_epoch: str
+    marks: dict[str, int] = {}
+    credit: int = 2000
+    version: str = ""
+    state_interval_s: float = 5.0
+
+
+class State(_Body, frozen=True, kw_only=True):
+    """What a node is doing now; newer replaces older."""
+
+    session: int
+    queued: int
+    running: int
+    outbox: int
+    free_cpu_millicores: int
+    free_memory_bytes: int
+    holds: tuple[str, ...] = ()  #: ids of the placed tasks it has and has not ended: renews their leases
+    device_load: dict[str, float] = {}  #: seconds of work reserved, by device id
+
+
+class Presence(_Body, frozen=True, kw_only=True):
+    """Retained; the broker publishes the offline form as the session's will."""
+
+    session: int
+    online: bool
+
+
+# --- rows of the node's stream (edge → cloud) -------------------------------------------------------------
+
+
+class TaskOffered(_Body, frozen=True, kw_only=True, tag_field="kind", tag="task.offered"):
+    """The node hands this task over; it keeps its row until the coordinator has committed it."""
+
+    task_id: str
+    task: TaskSpec
+    reason: str = ""
+    decision: Decision | None = None
+
+
+class Outcome(_Body, frozen=True, kw_only=True):
+    """How a task ended. status: succeeded, failed, expired, cancelled, dead, unknown."""
+
+    status: str
+    result: Any = None  #: JSON values
+    error: str = ""
+    blobs: tuple[str, ...] = ()  #: content hashes that the result refers to
+    node: str = ""
+    device: str = ""
+    device_class: str = ""
+    decided_by: str = ""
+    runtime_s: float = 0.0
+
+
+class TaskEnded(_Body, frozen=True, kw_only=True, tag_field="kind", tag="task.ended"):
+    """A task ended here. is_placed: under a coordinator's placement (so it commits under the fence)."""
+
+    task_id: str
+    task_kind: str
+    fence: Fence
+    outcome: Outcome
+    is_placed: bool = False
+    attempts: int = 1
+
+
+class PlacementRefused(_Body, frozen=True, kw_only=True, tag_field="kind", tag="placement.refused"):
+    """The node cannot run what was placed on it (rule, lost device, expired lease)."""
+
+    task_id: str
+    fence: Fence
+    reason: str
+
+
+class TaskWithdrawn(_Body, frozen=True, kw_only=True, tag_field="kind", tag="task.withdrawn"):
+    """The submitter cancelled a task that was handed over."""
+
+    task_id: str
+
+
+class DecisionRecorded(_Body, frozen=True, kw_only=True, tag_field="kind", tag="decision.recorded"):
+    """One decision, for the record."""
+
+    decision: Decision
+
+
+class LossReported(_Body, frozen=True, kw_only=True, tag_field="kind", tag="loss.reported"):
+    """Rows that were evicted, expired or dead-lettered, counted since the last report."""
+
+    lost_class: str
+    reason: str
+    count: int
+
+
+class StoreSalvaged(_Body, frozen=True, kw_only=True, tag_field="kind", tag="store.salvaged"):
+    """A damaged database was set aside and what could be read was kept."""
+
+    quarantined: str
+    rows_kept: int
+    rows_lost: int
+
+
+class GateEvidence(_Body, frozen=True, kw_only=True, tag_field="kind", tag="gate.evidence"):
+    """Figures of a policy under trial against the fallback."""
+
+    policy: str
+    gate_state: str
+    evidence: dict[str, float] = {}
+
+
+UpRow = (
+    TaskOffered
+    | TaskEnded
+    | PlacementRefused
+    | TaskWithdrawn
+    | DecisionRecorded
+    | LossReported
+    | StoreSalvaged
+    | GateEvidence
+)
+
+# --- rows of the coordinator's stream to one node: its command log ------------------------------------------
+
+
+class PlaceTask(_Body, frozen=True, kw_only=True, tag_field="kind", tag="place.task"):
+    """Run this task under this placement. lease_s: powered-on seconds the placement stays valid if not renewed."""
+
+    task_id: str
+    task: TaskSpec
+    fence: Fence
+    home_node: str
+    lease_s: float
+    decision: Decision | None = None
+
+
+class RevokePlacement(_Body, frozen=True, kw_only=True, tag_field="kind", tag="place.revoke"):
+    """The placement is over: drop the task unless it has ended."""
+
+    task_id: str
+    fence: Fence
+    reason: str = ""
+
+
+class TaskPlaced(_Body, frozen=True, kw_only=True, tag_field="kind", tag="task.placed"):
+    """To the home node: where its task went, or why it still waits (node is empty)."""
+
+    task_id: str
+    fence: Fence
+    node: str
+    decision: Decision
+
+
+class TaskReturned(_Body, frozen=True, kw_only=True, tag_field="kind", tag="task.returned"):
+    """To the home node: how the task it handed over ended."""
+
+    task_id: str
+    fence: Fence
+    outcome: Outcome
+
+
+DownRow = PlaceTask | RevokePlacement | TaskPlaced | TaskReturned
+
+
+def row_of(message: UpRow | DownRow) -> tuple[str, bytes]:
+    """Return (kind, body) of a stream message, ready for the outbox."""
+    kind = type(message).__struct_config__.tag
+    assert isinstance(kind, str)  # every member of the unions has a string tag
+    return kind, msgspec.json.encode(message)
