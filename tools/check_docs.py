@@ -1,0 +1,147 @@
+"""Checks documents against the project: links, TOML examples, commands shown, numbers of decisions."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote
+
+ROOT = Path(__file__).resolve().parents[1]
+LINK = re.compile(r"!?\[[^\]]*\]\(<?([^)>\s]+)>?(?:\s+\"[^\"]*\")?\)")
+FENCE = re.compile(r"^(\s*)(`{3,})\s*([\w-]*)[^\n]*\n(.*?)^\1\2\s*$", re.MULTILINE | re.DOTALL)
+HEADING = re.compile(r"^#{1,6}\s+(.+?)\s*#*$", re.MULTILINE)
+DECISION = re.compile(r"^(\d{4})-[\w-]+\.md$")
+DECISIONS = ROOT / "docs" / "explanation" / "decisions"
+
+
+def pages() -> list[Path]:
+    """The documents a reader meets: those at the root, in docs, and a folder's own README."""
+    inside = [page for page in ROOT.glob("*/README.md") if not page.parent.name.startswith(".")]
+    return sorted({*ROOT.glob("*.md"), *inside, *(ROOT / "docs").rglob("*.md")})
+
+
+def without_fences(text: str) -> str:
+    """The prose of a page; code in a fence holds no links or headings."""
+    return FENCE.sub("", text)
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors a page's headings get: lower case, spaces as hyphens, other signs dropped."""
+    titles = (re.sub(r"[`*]|\[|\]\([^)]*\)", "", title) for title in HEADING.findall(without_fences(text)))
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def broken_links(page: Path, text: str) -> Iterator[str]:
+    """Relative links that lead nowhere, and anchors that the target does not have."""
+    for target in LINK.findall(without_fences(text)):
+        if re.match(r"[a-z][a-z0-9+.-]*:", target):
+            continue
+        path, _, anchor = unquote(target).partition("#")
+        file = (page.parent / path).resolve() if path else page
+        if not file.exists():
+            yield f"link to {target}: no such file"
+        elif anchor and file.suffix == ".md" and anchor not in anchors(file.read_text()):
+            yield f"link to {target}: no such heading"
+
+
+def broken_toml(text: str) -> Iterator[str]:
+    """TOML examples that do not parse."""
+    for _, _, language, body in FENCE.findall(text):
+        if language == "toml":
+            try:
+                tomllib.loads(body)
+            except tomllib.TOMLDecodeError as error:
+                yield f"toml example: {error}"
+
+
+def shown_commands(text: str) -> Iterator[list[str]]:
+    """The words of each `$ skerry …` line in the console examples, continuation lines joined."""
+    for _, _, language, body in FENCE.findall(text):
+        if language in {"console", "shell-session"}:
+            for line in body.replace("\\\n", " ").splitlines():
+                start = re.match(r"\s*\$\s+(?:\S*/)?skerry\b(.*)", line)
+                if start:
+                    yield shell_words(start.group(1))
+
+
+def shell_words(line: str) -> list[str]:
+    """The words before a pipe, a redirection, an `&` or a comment."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<>")
+    lexer.whitespace_split = True
+    lexer.commenters = "#"
+    words: list[str] = []
+    for word in lexer:
+        if word[0] in "|&;<>":
+            break
+        words.append(word)
+    return words
+
+
+def wrong_commands(text: str) -> Iterator[str]:
+    """Commands and options shown that the command line does not have."""
+    for words in shown_commands(text):
+        reason = wrong_command(words)
+        if reason:
+            yield f"`skerry {' '.join(words)}`: {reason}"
+
+
+def wrong_command(words: list[str]) -> str | None:
+    """Why the command line would refuse these words; None if it knows them all."""
+    import click
+    import typer
+
+    from skerry.cli import app
+
+    command: click.Command = typer.main.get_command(app)
+    context = click.Context(command, info_name="skerry")
+    options = known_options(command)
+    for word in words:
+        if word.startswith("-") and word != "-":
+            if word.split("=")[0] not in options:
+                return f"no option {word.split('=')[0]}"
+        elif isinstance(command, click.Group):
+            inner = command.get_command(context, word)
+            if inner is None:
+                return f"no command {word}"
+            command, context = inner, click.Context(inner, info_name=word, parent=context)
+            options |= known_options(command)
+    return None
+
+
+def known_options(command: object) -> set[str]:
+    """Every spelling of the options of one command."""
+    found = {"--help"}
+    for parameter in getattr(command, "params", ()):
+        found.update((*parameter.opts, *parameter.secondary_opts))
+    return found
+
+
+def wrong_numbers() -> Iterator[str]:
+    """Gaps and doubles in the numbers of the decision notes."""
+    numbers = sorted(int(m[1]) for p in DECISIONS.glob("*.md") if (m := DECISION.match(p.name)))
+    if numbers != list(range(1, len(numbers) + 1)):
+        yield f"{DECISIONS.relative_to(ROOT)}: numbers are {numbers}, expected 1 to {len(numbers)}"
+
+
+def findings() -> Iterator[str]:
+    """Everything that is wrong, one line each."""
+    for page in pages():
+        text = page.read_text()
+        for reason in (*broken_links(page, text), *broken_toml(text), *wrong_commands(text)):
+            yield f"{page.relative_to(ROOT)}: {reason}"
+    yield from wrong_numbers()
+
+
+def main() -> int:
+    """Prints what is wrong; exit status 1 if anything is."""
+    wrong = list(findings())
+    print("\n".join(wrong) if wrong else f"documents: {len(pages())} pages agree with the project")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
