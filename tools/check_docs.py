@@ -10,6 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import unquote
 
+import click
+import typer
+
 ROOT = Path(__file__).resolve().parents[1]
 LINK = re.compile(r"!?\[[^\]]*\]\(<?([^)>\s]+)>?(?:\s+\"[^\"]*\")?\)")
 FENCE = re.compile(r"^(\s*)(`{3,})\s*([\w-]*)[^\n]*\n(.*?)^\1\2\s*$", re.MULTILINE | re.DOTALL)
@@ -58,14 +61,14 @@ def broken_toml(text: str) -> Iterator[str]:
                 yield f"toml example: {error}"
 
 
-def shown_commands(text: str) -> Iterator[list[str]]:
-    """The words of each `$ skerry …` line in the console examples, continuation lines joined."""
+def shown_commands(text: str) -> Iterator[str]:
+    """What follows `skerry` on each `$ skerry …` line of the console examples, continuation lines joined."""
     for _, _, language, body in FENCE.findall(text):
         if language in {"console", "shell-session"}:
             for line in body.replace("\\\n", " ").splitlines():
                 start = re.match(r"\s*\$\s+(?:\S*/)?skerry\b(.*)", line)
                 if start:
-                    yield shell_words(start.group(1))
+                    yield start.group(1)
 
 
 def shell_words(line: str) -> list[str]:
@@ -83,26 +86,30 @@ def shell_words(line: str) -> list[str]:
 
 def wrong_commands(text: str) -> Iterator[str]:
     """Commands and options shown that the command line does not have."""
-    for words in shown_commands(text):
-        reason = wrong_command(words)
+    for line in shown_commands(text):
+        try:
+            reason = wrong_command(shell_words(line))
+        except ValueError as error:  # an open quote
+            reason = str(error)
         if reason:
-            yield f"`skerry {' '.join(words)}`: {reason}"
+            yield f"`skerry {line.strip()}`: {reason}"
 
 
 def wrong_command(words: list[str]) -> str | None:
     """Why the command line would refuse these words; None if it knows them all."""
-    import click
-    import typer
-
     from skerry.cli import app
 
     command: click.Command = typer.main.get_command(app)
     context = click.Context(command, info_name="skerry")
     options = known_options(command)
-    for word in words:
-        if word.startswith("-") and word != "-":
-            if word.split("=")[0] not in options:
-                return f"no option {word.split('=')[0]}"
+    rest = iter(words)
+    for word in rest:
+        name, equals, _ = word.partition("=")
+        if name.startswith("-") and name != "-":
+            if name not in options:
+                return f"no option {name}"
+            if options[name] and not equals:
+                next(rest, None)
         elif isinstance(command, click.Group):
             inner = command.get_command(context, word)
             if inner is None:
@@ -112,11 +119,13 @@ def wrong_command(words: list[str]) -> str | None:
     return None
 
 
-def known_options(command: object) -> set[str]:
-    """Every spelling of the options of one command."""
-    found = {"--help"}
-    for parameter in getattr(command, "params", ()):
-        found.update((*parameter.opts, *parameter.secondary_opts))
+def known_options(command: click.Command) -> dict[str, bool]:
+    """Every spelling of the options of one command, with whether a value follows."""
+    found = {"--help": False}
+    for option in command.params:
+        if isinstance(option, click.Option):
+            follows = not option.is_flag and not option.count
+            found.update(dict.fromkeys((*option.opts, *option.secondary_opts), follows))
     return found
 
 
