@@ -56,13 +56,13 @@ $(BIN)/python:
 	  echo "could not make a virtual environment; on Debian: apt-get install python3-venv" >&2; rm -rf $(VENV); exit 1; }
 
 $(RUN): $(PINS) | $(BIN)/python
-	@echo "set-up (once): downloading Python packages into $(VENV), 82 MB (350 MB on disk)" >&2
+	@echo "set-up (once): downloading Python packages into $(VENV), 82 MB (300 MB on disk)" >&2
 	$(PIP) install --require-hashes --no-deps -r constraints/rules.txt >&2 || {
 	  echo "the rule engine could not be installed: its wheels are for x86-64 and aarch64 with glibc 2.34 or newer (Debian 12)" >&2; exit 1; }
 	$(PIP) install -c constraints/edge.txt -e '.[edge,rules,demo]' >&2
 	touch $@
 
 $(DEV): $(RUN)
-	@echo "set-up (once): downloading the test and check tools into $(VENV), 38 MB (110 MB on disk)" >&2
+	@echo "set-up (once): downloading the test and check tools into $(VENV), 38 MB (150 MB on disk)" >&2
 	$(PIP) install -c constraints/edge.txt -e '.[edge,rules,demo,dev]' >&2
 	touch $@

@@ -82,7 +82,7 @@ def test_every_public_name_says_what_it_does(package_modules: tuple[Path, ...]) 
     ("source", "expected"),
     [
         ("def run(): ...", ["1 module", "1 run"]),
-        ('"""A module of probes."""\nclass Store:\n    """Keeps rows."""', ["2 Store"]),
+        ('"""A module of probes."""\nclass Store:\n    """x"""', ["2 Store"]),
         (
             '"""A module of probes."""\nclass Store:\n    """Keeps the rows."""\n    def get(self): ...',
             ["4 Store.get"],
