@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import shlex
 import sys
@@ -97,9 +98,7 @@ def wrong_commands(text: str) -> Iterator[str]:
 
 def wrong_command(words: list[str]) -> str | None:
     """Why the command line would refuse these words; None if it knows them all."""
-    from skerry.cli import app
-
-    command: click.Command = typer.main.get_command(app)
+    command = command_line()
     context = click.Context(command, info_name="skerry")
     options = known_options(command)
     rest = iter(words)
@@ -117,6 +116,12 @@ def wrong_command(words: list[str]) -> str | None:
             command, context = inner, click.Context(inner, info_name=word, parent=context)
             options |= known_options(command)
     return None
+
+
+def command_line() -> click.Command:
+    """The command line itself, whose help the documents must agree with."""
+    app = vars(importlib.import_module("skerry.cli"))["app"]
+    return app if isinstance(app, click.Command) else typer.main.get_command(app)
 
 
 def known_options(command: click.Command) -> dict[str, bool]:
