@@ -5,6 +5,9 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-print-directory --no-builtin-rules
 .DEFAULT_GOAL := help
 
+# Debian keeps mosquitto in /usr/sbin, which a user's path may lack.
+export PATH := $(PATH):/usr/sbin:/sbin
+
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
