@@ -49,7 +49,9 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def explain(decision: Decision) -> str:
     """Return the decision in words: who decided, what won and why each other candidate did not."""
-    chosen = f"{decision.device} on {decision.node}" if decision.device else (decision.node or "no device here")
+    chosen = (
+        f"{decision.device} on {decision.node}" if decision.device else (decision.node or "no device here")
+    )
     lines = [f"{decision.decided_by} chose {chosen}: {decision.reason or 'no reason was recorded'}"]
     lines += [f"  - {_explain_candidate(candidate, decision)}" for candidate in decision.candidates]
     return "\n".join(lines)

@@ -24,18 +24,18 @@ def load_settings(
     *,
     path: Path | None = None,
     environ: Mapping[str, str] | None = None,
-    prefix: str = "SKERRY_",
+    prefix: str = "",
     flags: Mapping[str, Any] | None = None,
 ) -> S:
     """Return the settings of one process.
 
-    environ: `<prefix>MQTT__HOST=…` sets `mqtt.host`.  flags: dotted names to values; None means not given.
+    environ: `<prefix>MQTT__HOST=…` sets `mqtt.host`; prefix is the process's own (`SKERRY_AGENT__`), empty: not read.  flags: dotted names to values; None means not given.
     Raises SettingsError that names the file, the key and, for an unknown key, the nearest known one.
     """
     where = str(path) if path else "the command line"
     merged = _read_toml(path) if path else {}
     _refuse_unknown(kind, merged, where)
-    for name, value in _environment(environ or {}, prefix):
+    for name, value in _environment(environ or {}, prefix) if prefix else ():
         _refuse_unknown(kind, _nested(name, value), f"the environment ({prefix}{name.upper()})")
         _put(merged, name, value)
     for name, value in (flags or {}).items():

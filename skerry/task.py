@@ -152,12 +152,16 @@ def check_task(task: TaskSpec) -> TaskSpec:
 
 def _check_onnx(spec: OnnxSpec) -> None:
     if not is_content_hash(spec.model):
-        raise SpecError(f"model {spec.model[:80]!r} is not of the form sha256:<64 hex digits>", field="spec.model")
+        raise SpecError(
+            f"model {spec.model[:80]!r} is not of the form sha256:<64 hex digits>", field="spec.model"
+        )
     for name, tensor in spec.inputs.items():
         if (tensor.base64 is None) == (tensor.blob is None):
             raise SpecError("give exactly one of base64 and blob", field=f"spec.inputs.{name}")
         if tensor.blob is not None and not is_content_hash(tensor.blob):
-            raise SpecError("blob is not of the form sha256:<64 hex digits>", field=f"spec.inputs.{name}.blob")
+            raise SpecError(
+                "blob is not of the form sha256:<64 hex digits>", field=f"spec.inputs.{name}.blob"
+            )
         if tensor.base64 is not None and len(tensor.base64) > INLINE_LIMIT_BYTES * 4 // 3 + 4:
             raise SpecError(
                 f"more than {INLINE_LIMIT_BYTES} bytes inline: put it into the content store and pass its hash",

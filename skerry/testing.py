@@ -11,7 +11,9 @@ from skerry.task import CommandSpec, TaskSpec
 class ManualClock:
     """A clock for tests: boot time and wall time move apart at will."""
 
-    def __init__(self, *, boot_id: str = "boot-1", uptime_s: float = 100.0, wall_s: float = WALL_FLOOR_S + 1e7) -> None:
+    def __init__(
+        self, *, boot_id: str = "boot-1", uptime_s: float = 100.0, wall_s: float = WALL_FLOOR_S + 1e7
+    ) -> None:
         """Start at the given readings."""
         self.boot_id = boot_id
         self.uptime_s = uptime_s

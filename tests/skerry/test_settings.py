@@ -37,7 +37,8 @@ def test_flags_win_over_environment_over_file_over_defaults(tmp_path: Path) -> N
     settings = load_settings(
         Demo,
         path=path,
-        environ={"SKERRY_LINK__PORT": "2", "SKERRY_LINK__HOST": "env", "OTHER": "x"},
+        environ={"SKERRY_DEMO__LINK__PORT": "2", "SKERRY_DEMO__LINK__HOST": "env", "SKERRY_SOCKET": "x"},
+        prefix="SKERRY_DEMO__",
         flags={"link.host": "flag", "name": None},
     )
 
@@ -69,5 +70,5 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_an_unknown_key_in_the_environment_is_refused_too() -> None:
-    with pytest.raises(SettingsError, match="SKERRY_NMAE"):
-        load_settings(Demo, environ={"SKERRY_NMAE": "x"})
+    with pytest.raises(SettingsError, match="SKERRY_DEMO__NMAE"):
+        load_settings(Demo, environ={"SKERRY_DEMO__NMAE": "x"}, prefix="SKERRY_DEMO__")
