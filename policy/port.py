@@ -64,6 +64,8 @@ class Guard(Protocol):
         """Which rules these are (content hash)."""
         ...
 
-    def verdicts(self, task: TaskSpec, node: NodeView, devices: Sequence[Device]) -> list[tuple[Verdict, ...]]:
+    def verdicts(
+        self, task: TaskSpec, node: NodeView, devices: Sequence[Device]
+    ) -> list[tuple[Verdict, ...]]:
         """Return the rules' words on each device, in order; no denial among them means allowed."""
         ...

@@ -28,7 +28,7 @@ def parse_task_id(text: str) -> TaskId:
 
 
 def check_name(name: str, *, what: str) -> str:
-    """Return name when it may stand in a topic (a-z, 0-9, inner hyphens, at most 64); else raise SpecError."""
+    """Return name when it may stand in a topic (a-z, 0-9, inner hyphens, to 64); else raise SpecError."""
     if not _NAME.fullmatch(name):
         raise SpecError(
             f"{what} {name[:80]!r} is not valid: use 1 to 64 of a-z, 0-9 and inner hyphens", field=what

@@ -42,7 +42,7 @@ class Row(_Body, frozen=True, kw_only=True):
 
 
 class StreamBatch(_Body, frozen=True, kw_only=True):
-    """Rows of one lane. epoch: id of the sender's store. after: the row before the first one, 0 at the start."""
+    """Rows of one lane. epoch: id of the sender's store. after: the row before the first, 0 at the start."""
 
     epoch: str
     lane: Lane
@@ -204,7 +204,7 @@ UpRow = (
 
 
 class PlaceTask(_Body, frozen=True, kw_only=True, tag_field="kind", tag="place.task"):
-    """Run this task under this placement. lease_s: powered-on seconds the placement stays valid if not renewed."""
+    """Run this task under this placement. lease_s: powered-on seconds it stays valid if not renewed."""
 
     task_id: str
     task: TaskSpec

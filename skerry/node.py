@@ -1,4 +1,4 @@
-"""Nodes and their devices as the whole fleet sees them. Pure values; discovery and the register live elsewhere."""
+"""Nodes and their devices as the whole fleet sees them. Pure values; the register lives elsewhere."""
 
 from __future__ import annotations
 

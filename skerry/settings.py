@@ -29,7 +29,8 @@ def load_settings(
 ) -> S:
     """Return the settings of one process.
 
-    environ: `<prefix>MQTT__HOST=…` sets `mqtt.host`; prefix is the process's own (`SKERRY_AGENT__`), empty: not read.  flags: dotted names to values; None means not given.
+    environ: `<prefix>MQTT__HOST=…` sets `mqtt.host`; prefix is the process's own, for
+        example `SKERRY_AGENT__`; empty: not read.  flags: dotted names to values; None means not given.
     Raises SettingsError that names the file, the key and, for an unknown key, the nearest known one.
     """
     where = str(path) if path else "the command line"

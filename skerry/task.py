@@ -164,7 +164,7 @@ def _check_onnx(spec: OnnxSpec) -> None:
             )
         if tensor.base64 is not None and len(tensor.base64) > INLINE_LIMIT_BYTES * 4 // 3 + 4:
             raise SpecError(
-                f"more than {INLINE_LIMIT_BYTES} bytes inline: put it into the content store and pass its hash",
+                f"more than {INLINE_LIMIT_BYTES} bytes: put it into the content store and pass its hash",
                 field=f"spec.inputs.{name}.base64",
             )
 
@@ -172,6 +172,6 @@ def _check_onnx(spec: OnnxSpec) -> None:
 def _spec_error(text: str) -> SpecError:
     message, _, path = text.partition(" - at `$")
     field = path.rstrip("`").lstrip(".")
-    if field == "spec.executor" or "Invalid value" in message and "executor" in path:
+    if field == "spec.executor" or ("Invalid value" in message and "executor" in path):
         message = f"unknown executor ({message}); this version has: command, onnx"
     return SpecError(message if not field else f"{field}: {message}", field=field)

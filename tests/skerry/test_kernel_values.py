@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,13 @@ from skerry.fence import Fence, parse_fence
 from skerry.ids import TaskIdSource, check_name, millisecond_of, parse_task_id
 from skerry.lock import DirectoryLock
 
+HOLDER = """
+    import pathlib, sys
+    from skerry.lock import DirectoryLock
+    lock = DirectoryLock(pathlib.Path(sys.argv[1]))
+    print("held", flush=True)
+    sys.stdin.read()
+"""
 paths = st.lists(st.integers(0, 10**6), max_size=4).map(tuple)
 
 
@@ -72,7 +80,7 @@ def test_a_clock_that_starts_in_1970_is_not_trusted() -> None:
 
 
 def test_a_second_owner_is_refused_with_the_pid_of_the_first(tmp_path: Path) -> None:
-    hold = "import sys,pathlib\nfrom skerry.lock import DirectoryLock\nlock=DirectoryLock(pathlib.Path(sys.argv[1]))\nprint('held',flush=True)\nsys.stdin.read()"
+    hold = textwrap.dedent(HOLDER)
     with subprocess.Popen(
         [sys.executable, "-c", hold, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as owner:
