@@ -1,0 +1,79 @@
+"""Running an application on its listeners, and stopping it in order."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+from aiohttp import web
+
+from skerry.web.access import Access
+from skerry.web.app import ACCESS
+from skerry.web.listeners import Bound, Listener, bind
+
+log = logging.getLogger(__name__)
+
+
+class Server:
+    """A running application. addresses: what to tell people, `unix:<path>` or `http(s)://host:port`."""
+
+    def __init__(self, runner: web.AppRunner, bounds: Sequence[Bound]) -> None:
+        """Hold what serve() started."""
+        self._runner = runner
+        self._own_files = {b.unix_path: _inode(b.unix_path) for b in bounds if b.unix_path is not None}
+        self.addresses = tuple(bound.address for bound in bounds)
+        self.ports = tuple(bound.port for bound in bounds if bound.port)
+
+    async def stop(self) -> None:
+        """Take no new requests, let those in work end (at most the grace time), close; idempotent."""
+        for path, inode in self._own_files.items():
+            if _inode(path) == inode:  # never a successor's
+                path.unlink(missing_ok=True)
+        await self._runner.cleanup()
+
+    async def __aenter__(self) -> Server:
+        """Return the running server."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop."""
+        await self.stop()
+
+
+async def serve(app: web.Application, listeners: Sequence[Listener], *, grace_s: float = 5.0) -> Server:
+    """Start the application on every listener, or on none.
+
+    grace_s: how long stop() lets requests in work go on.
+    Raises SettingsError that names the address that cannot be had and says what to do.
+    """
+    access: Access = app[ACCESS]
+    bounds: list[Bound] = []
+    try:
+        bounds += [bind(listener, access) for listener in listeners]
+    except BaseException:
+        for bound in bounds:
+            _undo(bound)
+        raise
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=grace_s, handle_signals=False)
+    await runner.setup()
+    for bound in bounds:
+        await web.SockSite(runner, bound.sock, ssl_context=bound.tls).start()
+        log.info("listening on %s", bound.address)
+    return Server(runner, bounds)
+
+
+def _undo(bound: Bound) -> None:
+    bound.sock.close()
+    if bound.unix_path is not None:
+        bound.unix_path.unlink(missing_ok=True)
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return path.stat().st_ino
+    except FileNotFoundError:
+        return None
