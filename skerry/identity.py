@@ -1,0 +1,196 @@
+"""Who a process is: its ed25519 key, and what enrolment told it. Owns the two files, whole or not at all.
+
+The key is made where it is used and never leaves; no private byte reaches a repr, a log or a message.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from functools import lru_cache
+from pathlib import Path
+
+import msgspec
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from skerry.errors import IdentityError
+
+SIGNATURE_BYTES = 64
+
+
+class PrivateKey:
+    """An ed25519 private key that signs and shows nothing but its public half."""
+
+    def __init__(self, key: Ed25519PrivateKey) -> None:
+        """Wrap a key of the cryptography package."""
+        self._key = key
+        self._public = key.public_key().public_bytes_raw()
+
+    @classmethod
+    def generate(cls) -> PrivateKey:
+        """Make a new key from the system's randomness."""
+        return cls(Ed25519PrivateKey.generate())
+
+    @classmethod
+    def load_or_create(cls, path: Path) -> PrivateKey:
+        """Return the key at path (PEM, mode 0600), making it and its directory when there is none.
+
+        Raises IdentityError when the file is damaged, readable by others, or cannot be written. A damaged
+        file is never overwritten: the fleet knows this process by it.
+        """
+        try:
+            return cls(_read_key(path))
+        except FileNotFoundError:
+            pass
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _write_whole(path, _pem(Ed25519PrivateKey.generate()), replace=False)
+            return cls(_read_key(path))
+        except OSError as error:
+            raise IdentityError(f"the key {path} cannot be written: {error.strerror}") from error
+
+    @property
+    def public_hex(self) -> str:
+        """The public key, 64 hex digits."""
+        return self._public.hex()
+
+    def sign(self, data: bytes) -> bytes:
+        """Return the 64-byte signature over data."""
+        return self._key.sign(data)
+
+    def __repr__(self) -> str:
+        """Show the public key only."""
+        return f"PrivateKey(public={self.public_hex})"
+
+    def __reduce__(self) -> str:
+        """Refuse to be pickled: a private key must not travel."""
+        raise TypeError("a private key cannot be pickled")
+
+
+def verify(public_key: bytes, signature: bytes, data: bytes) -> bool:
+    """Decide whether signature over data was made by the holder of public_key (32 raw bytes)."""
+    try:
+        _public(public_key).verify(signature, data)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def parse_public_key(text: str) -> bytes:
+    """Return the 32 bytes of a public key in hex.  Raises IdentityError when it is none."""
+    with contextlib.suppress(ValueError):
+        raw = bytes.fromhex(text)
+        if len(raw) == 32:
+            return raw
+    raise IdentityError(f"{text[:80]!r} is not a public key: 64 hex digits are")
+
+
+class Enrolment(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node was told when it enrolled; kept beside its key."""
+
+    fleet: str
+    node: str
+    region: str
+    coordinator_url: str
+    coordinator_public_key: str  #: 64 hex digits: whose signature counts on the way down
+    broker_url: str
+    site: str = ""
+    parent: str | None = None  #: the coordinator above it when coordinators nest
+    broker_username: str = ""
+    broker_password: str = ""
+    enrolled_wall_s: float = 0.0
+
+    def __repr__(self) -> str:
+        """Show everything but the password."""
+        shown = {name: getattr(self, name) for name in self.__struct_fields__ if name != "broker_password"}
+        return f"Enrolment({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+    @classmethod
+    def load(cls, path: Path) -> Enrolment | None:
+        """Return the enrolment at path, None when there is none.  Raises IdentityError when it is damaged."""
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=cls)
+        except FileNotFoundError:
+            return None
+        except msgspec.DecodeError as error:
+            raise IdentityError(
+                f"the enrolment {path} is damaged ({error}); restore it from a backup, or remove it and run"
+                " `skerry enrol` again: the node's key and its tasks stay as they are"
+            ) from error
+        except OSError as error:
+            raise IdentityError(f"the enrolment {path} cannot be read: {error.strerror}") from error
+
+    def save(self, path: Path) -> None:
+        """Write the enrolment (mode 0600), whole or not at all.  Raises IdentityError."""
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _write_whole(path, msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n", replace=True)
+        except OSError as error:
+            raise IdentityError(f"the enrolment {path} cannot be written: {error.strerror}") from error
+
+
+@lru_cache(maxsize=4096)
+def _public(raw: bytes) -> Ed25519PublicKey:
+    return Ed25519PublicKey.from_public_bytes(raw)
+
+
+def _pem(key: Ed25519PrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def _read_key(path: Path) -> Ed25519PrivateKey:
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+        text = path.read_bytes()
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise IdentityError(f"the key {path} cannot be read: {error.strerror}") from error
+    if mode & 0o077:
+        raise IdentityError(f"the key {path} can be read by others (mode {mode:04o}); run: chmod 600 {path}")
+    try:
+        key = serialization.load_pem_private_key(text, password=None)
+    except (ValueError, TypeError) as error:
+        raise IdentityError(_damaged(path)) from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise IdentityError(_damaged(path))
+    return key
+
+
+def _damaged(path: Path) -> str:
+    return (
+        f"the key {path} is damaged or not an ed25519 key; restore it from a backup, or move it away and"
+        " enrol this machine again with a new token"
+    )
+
+
+def _write_whole(path: Path, data: bytes, *, replace: bool) -> None:
+    """Write beside the target, sync, then rename over it (replace) or link to it (the first writer wins)."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
+    try:
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        if replace:
+            temporary.replace(path)
+        else:
+            with contextlib.suppress(FileExistsError):
+                os.link(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    _sync_directory(path.parent)
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
