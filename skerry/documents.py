@@ -1,0 +1,149 @@
+"""What the HTTP APIs say: the documents that a service writes and a client reads.
+
+Pure values. States are text here, so that an older client can read a newer service's.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from skerry.decision import Decision
+from skerry.messages import Outcome
+from skerry.node import Inventory
+from skerry.task import TaskSpec
+
+#: The states in which a task stays.
+ENDED = frozenset({"done", "dead", "expired", "cancelled", "unknown"})
+
+
+class _Document(msgspec.Struct, frozen=True, kw_only=True):
+    """Written in full: a reader sees which fields there are."""
+
+
+class AttemptView(_Document, frozen=True, kw_only=True):
+    """One try. ended: empty while it runs."""
+
+    fence: str
+    device: str
+    started_wall_s: float
+    ended: str = ""
+    error: str = ""
+    runtime_s: float = 0.0
+    decision: Decision | None = None
+
+
+class TaskView(_Document, frozen=True, kw_only=True):
+    """A task as its submitter sees it. task and attempts are left out of lists."""
+
+    task_id: str
+    state: str
+    kind: str
+    tenant: str
+    attempt: int = 0  #: tries begun so far
+    accepted_wall_s: float = 0.0
+    ended_wall_s: float | None = None
+    fence: str | None = None  #: under which it ended
+    home_node: str = ""  #: set when a coordinator placed it here
+    placed_on: str = ""  #: where it went when it was handed over
+    waiting_for: str = ""
+    outcome: Outcome | None = None
+    decision: Decision | None = None  #: the latest one made before an attempt
+    attempts: tuple[AttemptView, ...] = ()
+    task: TaskSpec | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        """It stays as it is (a dead one can be replayed)."""
+        return self.state in ENDED
+
+
+class TaskPage(_Document, frozen=True, kw_only=True):
+    """Some tasks, newest first. before: give this as `before` for the next page; None at the end."""
+
+    tasks: tuple[TaskView, ...]
+    before: str | None = None
+
+
+class TaskAccepted(_Document, frozen=True, kw_only=True):
+    """The task is on disk. is_new: False when its idempotency key was known: then the id is the earlier task's."""
+
+    task_id: str
+    is_new: bool
+
+
+class TaskChanged(_Document, frozen=True, kw_only=True):
+    """A task is in another state, durably."""
+
+    task_id: str
+    state: str
+
+
+class Explanation(_Document, frozen=True, kw_only=True):
+    """Why a task is where it is. text: in words; decisions: oldest first."""
+
+    task_id: str
+    state: str
+    text: str
+    decisions: tuple[Decision, ...] = ()
+
+
+class DeviceLoad(_Document, frozen=True, kw_only=True):
+    """What a device has to do now. backlog_s: seconds of work reserved on it."""
+
+    running: int = 0
+    queued: int = 0
+    backlog_s: float = 0.0
+
+
+class LinkReport(_Document, frozen=True, kw_only=True):
+    """The connection to the coordinator. state: up, down or off; for_s: how long in this state."""
+
+    state: str
+    for_s: float = 0.0
+    reason: str = ""
+    broker: str = ""
+    session: int = 0
+
+
+class QueueReport(_Document, frozen=True, kw_only=True):
+    """The queue's counters: tasks by state, unsent messages by lane."""
+
+    by_state: dict[str, int]
+    outbox: dict[str, int]
+    bytes_used: int
+    bytes_limit: int | None = None
+
+
+class ContentReport(_Document, frozen=True, kw_only=True):
+    """The content store's room."""
+
+    bytes_used: int
+    bytes_limit: int
+
+
+class NodeReport(_Document, frozen=True, kw_only=True):
+    """One node as it sees itself. refused: counts by reason; alarms: what needs a person's eye, by name."""
+
+    node: str
+    fleet: str
+    region: str
+    version: str
+    inventory: Inventory
+    link: LinkReport
+    queue: QueueReport
+    site: str = ""
+    load: dict[str, DeviceLoad] = {}  #: by device id
+    content: ContentReport | None = None
+    scheduler: str = ""
+    rules: str = ""  #: revision of the rule set
+    refused: dict[str, int] = {}
+    alarms: dict[str, str] = {}
+    uptime_s: float = 0.0
+    is_clock_trusted: bool = True
+
+
+class BlobStored(_Document, frozen=True, kw_only=True):
+    """The content is on disk under its hash."""
+
+    hash: str
+    size_bytes: int
