@@ -1,0 +1,27 @@
+"""The benchmarks by name. Each is imported when it runs, so that one that cannot run stops no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+
+from benchmarks.harness import Benchmark
+
+#: name → (module, one sentence)
+BENCHMARKS: dict[str, tuple[str, str]] = {
+    "spine": (
+        "benchmarks.spine",
+        "submit to done, placement round trip, memory, start-up, durable submits per second",
+    ),
+}
+
+
+def loader(name: str) -> Callable[[], Benchmark]:
+    """Return what imports the benchmark and returns its `measure`.  Raises KeyError for an unknown name."""
+    module, _ = BENCHMARKS[name]
+
+    def load() -> Benchmark:
+        measure: Benchmark = import_module(module).measure
+        return measure
+
+    return load
