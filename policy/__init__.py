@@ -1,1 +1,1 @@
-"""Which task runs on which device: traditional schedulers, the rule guard, and the record of every decision."""
+"""Which task runs on which device: traditional schedulers, the rule guard, the record of decisions."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -29,6 +29,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     region: str
     site: str = ""
     labels: Mapping[str, str] = {}
+    memory_bytes: int = 0  #: what tasks may use when nothing runs; 0: not known, free_memory_bytes stands in
     free_memory_bytes: int = 0
     free_cpu_millicores: int = 0
     devices: tuple[DeviceView, ...] = ()
@@ -57,7 +58,7 @@ class Scheduler(Protocol):
 
 
 class Guard(Protocol):
-    """Hard rules. Deny comes with the rule's message; when rules cannot be evaluated, everything is denied."""
+    """Hard rules. Deny comes with the rule's message; rules that cannot be evaluated deny everything."""
 
     @property
     def revision(self) -> str:
@@ -68,4 +69,20 @@ class Guard(Protocol):
         self, task: TaskSpec, node: NodeView, devices: Sequence[Device]
     ) -> list[tuple[Verdict, ...]]:
         """Return the rules' words on each device, in order; no denial among them means allowed."""
+        ...
+
+
+@runtime_checkable
+class LiveGuard(Guard, Protocol):
+    """A guard that also has rules about the present moment (load, free memory), never cached."""
+
+    @property
+    def has_live_rules(self) -> bool:
+        """Whether live_verdicts can deny anything at all."""
+        ...
+
+    def live_verdicts(
+        self, task: TaskSpec, node: NodeView, devices: Sequence[Device]
+    ) -> list[tuple[Verdict, ...]]:
+        """Return what the rules about this moment say on each device, in order."""
         ...

@@ -1,0 +1,28 @@
+"""Which schedulers there are. Adding one: a file beside this one, and one line here."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+
+from policy.baselines.fifo_first_fit import FifoFirstFit
+from policy.baselines.shortest_expected_completion import ShortestExpectedCompletion
+from policy.port import Scheduler
+from skerry.errors import SettingsError
+
+DEFAULT_SCHEDULER = ShortestExpectedCompletion.name
+
+SCHEDULERS: Mapping[str, Callable[[], Scheduler]] = {
+    FifoFirstFit.name: FifoFirstFit,
+    ShortestExpectedCompletion.name: ShortestExpectedCompletion,
+}
+
+
+def make_scheduler(name: str) -> Scheduler:
+    """Return the scheduler of that name.  Raises SettingsError that says the nearest known one."""
+    factory = SCHEDULERS.get(name)
+    if factory is None:
+        near = difflib.get_close_matches(name, SCHEDULERS, n=1, cutoff=0.4)
+        hint = f"did you mean {near[0]}?" if near else f"known: {', '.join(sorted(SCHEDULERS))}"
+        raise SettingsError(f"there is no scheduler {name!r}; {hint}")
+    return factory()

@@ -1,0 +1,173 @@
+"""The guard that evaluates Rego rules, and fails closed: what cannot be evaluated is denied, and says why.
+
+Owns the cache of static verdicts and the reading of what rules return. Must not know of schedulers or queues.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from policy.decide import LIVE_PREFIX
+from policy.guard.engine import Engine
+from policy.guard.facts import (
+    DeviceFacts,
+    LiveFacts,
+    NodeFacts,
+    TaskFacts,
+    device_facts,
+    fact_at,
+    input_document,
+    live_facts,
+    node_facts,
+    task_facts,
+)
+from policy.guard.lint import LIVE, STATIC, Report, lint
+from policy.guard.metadata import Enforcement
+from policy.guard.sources import RuleSet
+from policy.port import DeviceView, NodeView
+from skerry.decision import Verdict
+from skerry.errors import RulesError
+from skerry.node import Device
+from skerry.task import CommandSpec, TaskSpec
+
+#: Distinct (task class, node class, device class) whose verdicts are kept, for each thread.
+CACHE_LIMIT = 8192
+UNAVAILABLE = "rules-unavailable"
+Verdicts = tuple[Verdict, ...]
+
+
+class Denial(msgspec.Struct, frozen=True, kw_only=True):
+    """One value of a `deny` set, as rules return it."""
+
+    rule: str
+    msg: str
+    details: Mapping[str, Any] = {}
+
+
+class _Thread(threading.local):
+    """What each thread has for itself: its engine, and its cache with it."""
+
+    engine: Engine | None = None
+
+    def __init__(self) -> None:
+        self.cache: OrderedDict[tuple[Any, ...], Verdicts] = OrderedDict()
+
+
+class RegoGuard:
+    """Evaluates one set of rules; made once, usable from any thread."""
+
+    def __init__(self, rules: RuleSet) -> None:
+        """Load and check the rules.  Raises RulesError with file, line and column."""
+        self._rules = rules
+        self._enforcements: Mapping[str, Enforcement] = rules.enforcements
+        self._own = _Thread()
+        report = _checked(self._engine())
+        self._paths = {part: _below(part, report.static_facts) for part in ("task", "node", "device")}
+        self.has_live_rules = LIVE in report.heads
+        self.revision = rules.revision
+        self._try(report)
+
+    def verdicts(self, task: TaskSpec, node: NodeView, devices: Sequence[Device]) -> list[Verdicts]:
+        """Return what the rules say on each device, in order; cached by the facts that the rules read."""
+        of_task, of_node = task_facts(task), node_facts(node)
+        class_key = (*self._key("task", of_task), *self._key("node", of_node))
+        return [self._static(class_key, of_task, of_node, device_facts(device)) for device in devices]
+
+    def live_verdicts(self, task: TaskSpec, node: NodeView, devices: Sequence[Device]) -> list[Verdicts]:
+        """Return what the rules about this moment say on each device, in order; never cached."""
+        of_task, of_node = task_facts(task), node_facts(node)
+        views = {view.device.device_id: view for view in node.devices}
+        found = []
+        for device in devices:
+            live = live_facts(node, views.get(device.device_id) or DeviceView(device=device))
+            found.append(self._evaluate(LIVE, of_task, of_node, device_facts(device), live)[0])
+        return found
+
+    def _static(
+        self, key: tuple[Any, ...], task: TaskFacts, node: NodeFacts, device: DeviceFacts
+    ) -> Verdicts:
+        cache = self._own.cache
+        key = (*key, *self._key("device", device))
+        kept = cache.get(key)
+        if kept is not None:
+            cache.move_to_end(key)
+            return kept
+        verdicts, is_lasting = self._evaluate(STATIC, task, node, device, None)
+        if is_lasting:
+            cache[key] = verdicts
+            if len(cache) > CACHE_LIMIT:
+                cache.popitem(last=False)
+        return verdicts
+
+    def _evaluate(
+        self, rule: str, task: TaskFacts, node: NodeFacts, device: DeviceFacts, live: LiveFacts | None
+    ) -> tuple[Verdicts, bool]:
+        """The verdicts of one rule set, and whether they may be kept."""
+        try:
+            document = input_document(task, node, device, live)
+        except (msgspec.ValidationError, msgspec.EncodeError) as error:
+            return (_denied("input-schema", f"the facts for the rules are not valid: {error}"),), False
+        try:
+            said = self._engine().evaluate(rule, document)
+            denials = msgspec.json.decode(said, type=list[Denial])
+        except (RulesError, msgspec.DecodeError) as error:
+            self._own.engine = None  # after a panic an engine is not to be trusted
+            return (_denied(UNAVAILABLE, f"the rules could not be evaluated: {error}"),), False
+        return tuple(self._verdict(denial, rule) for denial in denials), True
+
+    def _verdict(self, denial: Denial, rule: str) -> Verdict:
+        name = f"{LIVE_PREFIX}{denial.rule}" if rule == LIVE else denial.rule
+        match self._enforcements.get(denial.rule, "deny"):
+            case "deny":
+                return _denied(name, denial.msg)
+            case "warn":
+                return Verdict(rule=name, allowed=True, message=f"warning: {denial.msg}")
+            case "dryrun":
+                return Verdict(rule=name, allowed=True, message=f"would be denied: {denial.msg}")
+
+    def _engine(self) -> Engine:
+        if self._own.engine is None:
+            self._own.engine = Engine(self._rules)
+        return self._own.engine
+
+    def _key(self, part: str, facts: TaskFacts | NodeFacts | DeviceFacts) -> tuple[Any, ...]:
+        return tuple(fact_at(facts, path) for path in self._paths[part])
+
+    def _try(self, report: Report) -> None:
+        """Evaluate once: the engine finds unsafe variables only then.  Raises RulesError."""
+        for rule in sorted({STATIC, LIVE} & report.heads):
+            self._engine().evaluate(rule, _SAMPLE)
+
+
+def _checked(engine: Engine) -> Report:
+    report = lint(engine.tree())
+    if report.findings:
+        more = f" (and {len(report.findings) - 1} more)" if len(report.findings) > 1 else ""
+        raise RulesError(f"{report.findings[0]}{more}")
+    if STATIC not in report.heads:
+        raise RulesError(f"the rules have no `{STATIC}`: they would allow everything")
+    return report
+
+
+def _below(part: str, paths: Sequence[str]) -> tuple[str, ...]:
+    return tuple(path.removeprefix(f"{part}.") for path in paths if path.startswith(f"{part}."))
+
+
+def _denied(rule: str, message: str) -> Verdict:
+    return Verdict(rule=rule, allowed=False, message=message)
+
+
+def _sample() -> str:
+    device = Device(device_id="cpu-0", device_class="cpu", name="sample", executors=("command",))
+    view = NodeView(node="sample", region="sample")
+    task = TaskSpec(spec=CommandSpec(argv=("true",)))
+    live = live_facts(view, DeviceView(device=device))
+    return input_document(task_facts(task), node_facts(view), device_facts(device), live)
+
+
+_SAMPLE = _sample()
