@@ -1,1 +1,1 @@
-"""The agent of one edge machine: queue, local decisions, executors and the uplink, on its own through outages."""
+"""The agent of one edge machine: its queue, local decisions, executors and uplink, through outages alone."""
