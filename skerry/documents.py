@@ -65,7 +65,7 @@ class TaskPage(_Document, frozen=True, kw_only=True):
 
 
 class TaskAccepted(_Document, frozen=True, kw_only=True):
-    """The task is on disk. is_new: False when its idempotency key was known: then the id is the earlier task's."""
+    """The task is on disk. is_new: False when its key was known; the id is the earlier task's then."""
 
     task_id: str
     is_new: bool

@@ -15,7 +15,7 @@ from task_queue.store import TaskFilter, TaskRecord
 
 
 class AgentFacade(Protocol):
-    """The agent as its API sees it. Expected refusals are values; a disk that refuses raises StorageFailed."""
+    """The agent as its API sees it. Refusals are values; a failing disk raises StorageFailed."""
 
     @property
     def blobs(self) -> BlobStore:
