@@ -2,7 +2,7 @@
 
 Frame: `SKR` and a version byte, a 64-byte ed25519 signature, a flags byte, the header's length (2 bytes,
 big-endian), the header as JSON with CloudEvents names, then the body: JSON, compressed when that is smaller.
-The signature covers the topic, the flags, the header and the body as sent. Knows no message type and no broker.
+The signature covers topic, flags, header and the body as sent. Knows no message type and no broker.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def seal(
 def open_envelope(payload: bytes, *, topic: str, key_of: KeyOf, windows: ReplayWindows) -> Opened:
     """Check a frame and return what it holds; nothing of the body is looked at before the sender is proven.
 
-    key_of: the enrolled public key (32 bytes) under a sender's name, or None.  windows: remembers what was seen.
+    key_of: the enrolled public key (32 bytes) under a sender's name, or None.  windows: what was seen before.
     Raises EnvelopeRefused with one of REFUSALS.
     """
     if len(payload) > MAX_PAYLOAD_BYTES:

@@ -58,6 +58,7 @@ class StreamAck(_Body, frozen=True, kw_only=True):
     upto: int
     credit: int = 2000
     retry_after_s: float = 0.0
+    is_gap: bool = False  #: a batch came that does not follow `upto`: send again from there
 
 
 class Birth(_Body, frozen=True, kw_only=True):
@@ -74,6 +75,7 @@ class Birth(_Body, frozen=True, kw_only=True):
     command_epoch: str = ""
     marks: dict[str, int] = {}
     is_clock_trusted: bool = True
+    number: int = 0  #: how often this session was announced; the welcome repeats it
 
 
 class Welcome(_Body, frozen=True, kw_only=True):
@@ -86,6 +88,17 @@ class Welcome(_Body, frozen=True, kw_only=True):
     credit: int = 2000
     version: str = ""
     state_interval_s: float = 5.0
+    birth_number: int = 0  #: of the birth that this answers; 0 from a side that does not count
+
+
+class Hint(_Body, frozen=True, kw_only=True):
+    """What the coordinator asks of a node outside the streams. An empty boot_id means whichever boot reads it."""
+
+    boot_id: str = ""
+    retry_after_s: float = 0.0  #: say nothing but presence for this long
+    reason: str = ""  #: for people; not empty when something needs their attention
+    must_be_born: bool = False  #: the coordinator does not know this session: say the birth again
+    spread_s: float = 0.0  #: draw the first delay of the next reconnect from this (fleet size ÷ allowed rate)
 
 
 class State(_Body, frozen=True, kw_only=True):

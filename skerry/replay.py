@@ -1,4 +1,4 @@
-"""Which envelopes were seen: a sliding window of counters per sender and session. Bounded by the senders known."""
+"""Which envelopes were seen: a sliding window of counters per sender and session. One window a known sender."""
 
 from __future__ import annotations
 

@@ -1,0 +1,48 @@
+"""When to try again. Owns the delays; the caller owns timer and randomness."""
+
+from __future__ import annotations
+
+from random import Random
+
+
+class Backoff:
+    """Full jitter under a ceiling that doubles over failures and short sessions, and falls back after a long one.
+
+    Source: M. Brooker, "Exponential Backoff And Jitter", 2015 (full jitter).
+    """
+
+    def __init__(
+        self, rng: Random, *, floor_s: float = 1.0, cap_s: float = 300.0, steady_s: float = 60.0
+    ) -> None:
+        """floor_s: first ceiling.  cap_s: highest ceiling.  steady_s: a session this long resets the ceiling."""
+        self._rng = rng
+        self._floor_s = min(floor_s, cap_s)
+        self._cap_s = cap_s
+        self._steady_s = steady_s
+        self._ceiling_s = self._floor_s
+        self._spread_s = 0.0
+
+    @property
+    def ceiling_s(self) -> float:
+        """The longest that the next delay can be when no spread is known."""
+        return self._ceiling_s
+
+    def hint(self, spread_s: float) -> None:
+        """Draw the next first delay from spread_s (fleet size ÷ rate the coordinator allows); 0 forgets it."""
+        self._spread_s = max(0.0, spread_s)
+
+    def next_delay_s(self) -> float:
+        """Return how long to wait before the next try, and raise the ceiling."""
+        is_first = self._ceiling_s == self._floor_s
+        widest = max(self._ceiling_s, self._spread_s) if is_first else self._ceiling_s
+        self._ceiling_s = min(self._cap_s, self._ceiling_s * 2)
+        return self._rng.uniform(0.0, widest)
+
+    def session_ended(self, lasted_s: float) -> None:
+        """Take note of a session: a long one clears the record, a short one counts as one more failure."""
+        if lasted_s >= self._steady_s:
+            self.wake()
+
+    def wake(self) -> None:
+        """Start over from the first ceiling: there is reason to believe that the next try works."""
+        self._ceiling_s = self._floor_s

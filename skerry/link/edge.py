@@ -1,0 +1,248 @@
+"""The node's side of the link. Owns session and birth; knows neither sockets nor stores.
+
+Nothing flows before the coordinator has welcomed the session and both sides have compared what they hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from random import Random
+
+import msgspec
+
+from skerry.clock import Instant
+from skerry.link.actions import Action, Alarm, Refuse, Send, Spread, Welcomed
+from skerry.link.backoff import Backoff
+from skerry.link.events import (
+    Applied,
+    ApplyFailed,
+    Event,
+    LinkDown,
+    LinkUp,
+    LoadChanged,
+    OutboxGrew,
+    Received,
+    RowsRead,
+    StateChanged,
+    Tick,
+)
+from skerry.link.receiver import MarkOf, StreamReceiver
+from skerry.link.sender import StreamSender
+from skerry.link.wire import DOWN_ROWS, read_body, send
+from skerry.messages import Birth, Hint, Lane, Presence, State, StreamAck, StreamBatch, Welcome
+from skerry.topics import Leaf
+
+BIRTH_FLOOR_S = 5.0
+BIRTH_CAP_S = 60.0
+
+
+class Phase(StrEnum):
+    """Where the session stands."""
+
+    DOWN = "down"  #: no connection
+    ANNOUNCED = "announced"  #: the birth was said, no answer yet
+    WELCOMED = "welcomed"  #: streams flow
+    HELD = "held"  #: the coordinator holds rows that this store never wrote: an operator must decide
+
+
+class EdgeLink:
+    """Turns what happens at a node into what is said to the coordinator, and back."""
+
+    def __init__(
+        self,
+        birth: Birth,
+        *,
+        mark_of: MarkOf,
+        rng: Random,
+        heads: Mapping[Lane, int] | None = None,
+    ) -> None:
+        """birth: what this session says of itself, with store_epoch and the command_epoch known so far.
+
+        mark_of: the store's inbox marks of the coordinator.  heads: the highest row ever written, by lane;
+        without them a store that was restored from a backup cannot be told from a whole one.
+        """
+        self._birth = birth
+        self._heads = dict(heads or {})
+        self._sender = StreamSender(Leaf.EVENTS, birth.store_epoch)
+        self._receiver = StreamReceiver(Leaf.UP_ACK, DOWN_ROWS, mark_of)
+        self._receiver.attach(birth.command_epoch)
+        self._backoff = Backoff(rng, floor_s=BIRTH_FLOOR_S, cap_s=BIRTH_CAP_S)
+        self._phase = Phase.DOWN
+        self._births = 0
+        self._birth_due: Instant | None = None
+        self._quiet_until: Instant | None = None
+        self._state: State | None = None
+        self._is_state_new = False
+        self._state_sent_at: Instant | None = None
+        self._state_interval_s = 5.0
+
+    @property
+    def phase(self) -> Phase:
+        """Where the session stands."""
+        return self._phase
+
+    def handle(self, event: Event, now: Instant) -> list[Action]:
+        """Return what is to be done about an event, in order."""
+        match event:
+            case LinkUp():
+                return self._link_up(now)
+            case LinkDown():
+                return self._link_down()
+            case Received(kind, body):
+                return self._received(read_body(kind, body), now)
+            case OutboxGrew(lane, head):
+                self._note_head(lane, head)
+                return self._sender.grew(lane, now)
+            case RowsRead():
+                return self._sender.rows_read(event, now)
+            case Applied():
+                return self._spoken(self._receiver.applied(event))
+            case ApplyFailed():
+                return self._spoken(self._receiver.failed(event))
+            case LoadChanged():
+                return self._spoken(self._receiver.load_changed(event, now))
+            case StateChanged(state):
+                self._state, self._is_state_new = state, True
+                return self._state_if_due(now)
+            case Tick():
+                return self._tick(now)
+
+    def describe(self, birth: Birth, now: Instant) -> list[Action]:
+        """Say from now on this of the session (its devices changed), at once when there is a connection."""
+        self._birth = msgspec.structs.replace(
+            birth, store_epoch=self._birth.store_epoch, session=self._birth.session
+        )
+        return [] if self._phase in (Phase.DOWN, Phase.HELD) else self._announce(now)
+
+    def farewell(self) -> list[Action]:
+        """Say good-bye in order, before the transport is stopped."""
+        return [] if self._phase == Phase.DOWN else [self._presence(online=False)]
+
+    def _link_up(self, now: Instant) -> list[Action]:
+        self._backoff.wake()
+        self._quiet_until = None
+        return [self._presence(online=True), *self._announce(now)]
+
+    def _link_down(self) -> list[Action]:
+        self._phase = Phase.DOWN
+        self._birth_due = None
+        self._sender.close()
+        return []
+
+    def _announce(self, now: Instant) -> list[Action]:
+        self._phase = Phase.ANNOUNCED
+        self._sender.close()
+        self._births += 1
+        self._birth_due = now.plus(BIRTH_FLOOR_S + self._backoff.next_delay_s())
+        birth = msgspec.structs.replace(
+            self._birth,
+            number=self._births,
+            command_epoch=self._receiver.epoch,
+            marks=self._receiver.marks,
+        )
+        return [send(Leaf.BIRTH, birth)]
+
+    def _received(self, body: object, now: Instant) -> list[Action]:
+        match body:
+            case Refuse():
+                return [body]
+            case Welcome():
+                return self._welcome(body, now)
+            case Hint():
+                return self._hint(body, now)
+            case StreamAck():
+                return self._sender.acked(body, now)
+            case StreamBatch() if self._phase == Phase.WELCOMED:
+                return self._receiver.received(body, now)
+            case StreamBatch():
+                return [Refuse("not_welcomed")]
+            case _:
+                return [Refuse("wrong_direction", type(body).__name__)]
+
+    def _welcome(self, welcome: Welcome, now: Instant) -> list[Action]:
+        if self._phase in (Phase.DOWN, Phase.HELD):
+            return []
+        if welcome.session != self._birth.session or welcome.birth_number not in (0, self._births):
+            return [Refuse("old_session", f"a welcome for session {welcome.session}")]
+        if self._phase == Phase.WELCOMED:
+            return []
+        ahead = self._rows_never_written(welcome)
+        if ahead:
+            self._phase = Phase.HELD
+            return [Alarm(ahead)]
+        self._phase = Phase.WELCOMED
+        self._birth_due = None
+        self._state_interval_s = max(0.1, welcome.state_interval_s)
+        self._state_sent_at = None
+        forgotten = self._rows_forgotten(welcome)
+        self._receiver.attach(welcome.command_epoch)
+        opened = self._sender.open(welcome.marks, welcome.credit, now)
+        return [Welcomed(welcome), *forgotten, *self._state_if_due(now), *opened]
+
+    def _rows_never_written(self, welcome: Welcome) -> str:
+        for lane, head in self._heads.items():
+            mark = welcome.marks.get(lane.value, 0)
+            if mark > head:
+                return (
+                    f"the coordinator holds {lane.value} rows up to {mark}, this store wrote only up to {head}:"
+                    " it was restored from an older copy. Nothing is sent and nothing is lost until it has a"
+                    " new epoch"
+                )
+        return ""
+
+    def _rows_forgotten(self, welcome: Welcome) -> list[Action]:
+        return [
+            Alarm(f"the coordinator holds {lane.value} rows up to {mark} only, it had acknowledged {acked}")
+            for lane, acked in self._sender.marks.items()
+            if (mark := welcome.marks.get(lane.value, 0)) < acked
+        ]
+
+    def _hint(self, hint: Hint, now: Instant) -> list[Action]:
+        if hint.boot_id not in ("", self._birth.boot_id):
+            return []
+        actions: list[Action] = [Alarm(hint.reason)] if hint.reason else []
+        if hint.spread_s > 0:
+            actions.append(Spread(hint.spread_s))
+        if hint.retry_after_s > 0:
+            self._pause(now.plus(min(hint.retry_after_s, 3600.0)))
+        elif hint.must_be_born and self._phase == Phase.WELCOMED:
+            actions += self._announce(now)
+        return actions
+
+    def _pause(self, until: Instant) -> None:
+        if self._phase in (Phase.ANNOUNCED, Phase.WELCOMED):
+            self._phase = Phase.ANNOUNCED
+            self._sender.close()
+            self._quiet_until = self._birth_due = until
+
+    def _tick(self, now: Instant) -> list[Action]:
+        if self._phase == Phase.ANNOUNCED and self._birth_due is not None and _is_due(self._birth_due, now):
+            self._quiet_until = None
+            return self._announce(now)
+        if self._phase == Phase.WELCOMED:
+            return [*self._state_if_due(now), *self._sender.tick(now)]
+        return []
+
+    def _state_if_due(self, now: Instant) -> list[Action]:
+        if self._phase != Phase.WELCOMED or self._state is None:
+            return []
+        if self._state_sent_at is not None and now.since(self._state_sent_at) < self._state_interval_s:
+            return []
+        self._state_sent_at, self._is_state_new = now, False
+        return [send(Leaf.STATE, self._state)]
+
+    def _spoken(self, actions: list[Action]) -> list[Action]:
+        """Without a welcome an acknowledgement has no one to go to; the next birth carries the marks."""
+        return actions if self._phase == Phase.WELCOMED else [a for a in actions if not isinstance(a, Send)]
+
+    def _note_head(self, lane: Lane, head: int | None) -> None:
+        if head is not None:
+            self._heads[lane] = max(head, self._heads.get(lane, 0))
+
+    def _presence(self, *, online: bool) -> Action:
+        return send(Leaf.PRESENCE, Presence(session=self._birth.session, online=online), retain=True)
+
+
+def _is_due(at: Instant, now: Instant) -> bool:
+    return now.uptime_s >= at.uptime_s

@@ -1,0 +1,21 @@
+"""When a silent node is stale. A value for the owner; says nothing of what happens to its work (law 6)."""
+
+from __future__ import annotations
+
+from skerry.clock import Instant
+
+MISSED_INTERVALS = 3
+
+
+def stale_after_s(state_interval_s: float) -> float:
+    """Return the silence, in seconds, after which a node counts as stale."""
+    return MISSED_INTERVALS * state_interval_s
+
+
+def is_stale(last_heard: Instant, now: Instant, state_interval_s: float) -> bool:
+    """Decide whether a node last heard then has missed three intervals of its state.
+
+    Of another boot of this machine nothing is known: not stale until three intervals of this boot have passed.
+    """
+    silence_s = now.since(last_heard) if now.boot_id == last_heard.boot_id else now.uptime_s
+    return silence_s > stale_after_s(state_interval_s)
