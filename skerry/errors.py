@@ -96,6 +96,18 @@ class Rejected(TransportError):
     """The broker refused the message."""
 
 
+class ServiceUnreachable(TransportError):
+    """The service does not answer."""
+
+
+class TaskFailed(SkerryError):
+    """The task ended without success."""
+
+
+class WaitTimedOut(SkerryError):
+    """The task had not ended when the waiting time was over; it goes on."""
+
+
 class EnvelopeRefused(SkerryError):
     """The message was refused before it was decoded."""
 

@@ -10,12 +10,14 @@ import re
 import sys
 import time
 from collections.abc import Callable
+from types import TracebackType
 from typing import Literal, TextIO
 
 from pythonjsonlogger.json import JsonFormatter
 
 Format = Literal["json", "text", "auto"]
 HIDDEN = "[hidden]"
+_ExceptionInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None]
 
 _SECRET_NAME = re.compile(r"token|secret|passw|private_?key|authorization|credential", re.IGNORECASE)
 _SECRET_TEXT = (
@@ -72,7 +74,11 @@ class _JsonLines(JsonFormatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, with secrets hidden and the wall clock's time first."""
-        return hide_secrets(super().format(_redacted(record, time=_wall(record))))
+        return super().format(_redacted(record, time=_wall(record)))
+
+    def formatException(self, ei: _ExceptionInfo) -> str:
+        """Return the traceback with secrets hidden."""
+        return hide_secrets(logging.Formatter.formatException(self, ei))
 
 
 class _TextLines(logging.Formatter):
@@ -82,7 +88,8 @@ class _TextLines(logging.Formatter):
         """Return the line, with secrets hidden."""
         clock = time.strftime("%H:%M:%S", time.localtime(record.created))
         extra = "".join(f"  {name}={value}" for name, value in fields_of(record).items())
-        line = f"{clock}.{int(record.msecs):03d} {record.levelname:<7} {record.name}: {record.getMessage()}{extra}"
+        head = f"{clock}.{int(record.msecs):03d} {record.levelname:<7} {record.name}"
+        line = f"{head}: {record.getMessage()}{extra}"
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
         return hide_secrets(line)
@@ -96,8 +103,9 @@ def _wall(record: logging.LogRecord) -> str:
 def _redacted(record: logging.LogRecord, **more: object) -> logging.LogRecord:
     """A copy of the record: other handlers still see the original."""
     copy = logging.makeLogRecord({**vars(record), **more})
+    copy.msg, copy.args = hide_secrets(record.getMessage()), None
     for name, value in fields_of(record).items():
-        setattr(copy, name, value)
+        setattr(copy, name, hide_secrets(value) if isinstance(value, str) else value)
     return copy
 
 

@@ -1,0 +1,88 @@
+"""Finding the agent on this machine: flags, then environment, then a settings file, then the usual sockets.
+
+Owns that order. Reads a settings file's few keys that matter here; it does not validate it.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import msgspec
+
+from skerry.errors import ServiceUnreachable, SettingsError
+
+SOCKET_NAME = "agent.sock"
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Where an agent is: a Unix socket, or a URL with its token. ca: PEM file for https with an own CA."""
+
+    socket: Path | None = None
+    url: str | None = None
+    token: str | None = None
+    ca: Path | None = None
+
+    def __str__(self) -> str:
+        """Return what messages call it."""
+        return str(self.socket) if self.socket is not None else str(self.url)
+
+
+def find_agent(
+    *,
+    socket: Path | None = None,
+    url: str | None = None,
+    token: str | None = None,
+    config: Path | None = None,
+    environ: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+) -> Endpoint:
+    """Return where the agent is. Given values win; then SKERRY_SOCKET, SKERRY_URL (with SKERRY_TOKEN); then
+    `agent.toml` of the directory (default: the current one); then the first socket that exists.
+
+    Raises SettingsError when the settings file cannot be read; ServiceUnreachable that names every place.
+    """
+    env = os.environ if environ is None else environ
+    if socket is not None or url is not None:
+        return Endpoint(socket=socket, url=url, token=token or env.get("SKERRY_TOKEN"))
+    if config is not None:
+        return _from_settings(config)
+    if env.get("SKERRY_SOCKET"):
+        return Endpoint(socket=Path(env["SKERRY_SOCKET"]))
+    if env.get("SKERRY_URL"):
+        return Endpoint(url=env["SKERRY_URL"], token=token or env.get("SKERRY_TOKEN"))
+    here = (directory or Path.cwd()) / "agent.toml"
+    if here.is_file():
+        return _from_settings(here)
+    places = list(_usual_places(env))
+    found = next((place for place in places if place.is_socket()), None)
+    if found is None:
+        looked = ", ".join(map(str, [here, *places]))
+        raise ServiceUnreachable(
+            f"no agent found (looked for {looked}); start one with `skerry agent run --config …`, "
+            "or say where it is with --socket, --url or --config"
+        )
+    return Endpoint(socket=found)
+
+
+def _usual_places(environ: Mapping[str, str]) -> Iterator[Path]:
+    if environ.get("XDG_RUNTIME_DIR"):
+        yield Path(environ["XDG_RUNTIME_DIR"]) / "skerry" / SOCKET_NAME
+    yield Path("/run/skerry") / SOCKET_NAME
+
+
+def _from_settings(path: Path) -> Endpoint:
+    """The socket, or else the TCP address, of an agent's settings file."""
+    try:
+        settings = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"the settings file {path} cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path} is not valid TOML: {error}") from error
+    http = settings.get("http", {})
+    base = path.resolve().parent
+    data = base / str(settings.get("data_dir", "data"))
+    socket = str(http.get("socket", SOCKET_NAME))
+    return Endpoint(socket=data / socket)
