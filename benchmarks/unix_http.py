@@ -1,4 +1,4 @@
-"""A small blocking HTTP client over a Unix socket: one connection, kept open, so that little but the server is timed."""
+"""A small blocking HTTP client over a Unix socket: one kept connection, so that only the server is timed."""
 
 from __future__ import annotations
 
