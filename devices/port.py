@@ -13,7 +13,9 @@ from skerry.task import ExecutorSpec
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt. blobs: content hash → verified local file. Commands see SKERRY_TASK_ID and SKERRY_FENCE."""
+    """One attempt. blobs: content hash → verified local file. Commands see SKERRY_TASK_ID and
+    SKERRY_FENCE.
+    """
 
     task_id: str
     fence: str
@@ -26,8 +28,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """How an attempt went.
 
-    status: succeeded; failed (the task's fault, may be retried); invalid (the task can never run: wrong shape,
-    no such command, broken model); timed_out; cancelled; device_fault (the child died or hung: not the task's fault).
+    status: succeeded; failed (the task's fault, may be retried); invalid (the task can never run: wrong
+    shape, no such command, broken model); timed_out; cancelled; device_fault (the child died or hung: not the
+    task's fault).
     result: JSON values.  files: named large outputs written below the executor's output directory.
     """
 
@@ -39,7 +42,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Executor(Protocol):
-    """Runs attempts on one device, at most `device.slots` at once, each in a child process of its own channel."""
+    """Runs attempts on one device, at most `device.slots` at once, each in a child process of its own
+    channel.
+    """
 
     @property
     def device(self) -> Device:
@@ -47,11 +52,15 @@ class Executor(Protocol):
         ...
 
     async def run(self, job: Job) -> Report:
-        """Run one attempt to its end. Never raises for what a task or a device does; cancellation kills it."""
+        """Run one attempt to its end. Never raises for what a task or a device does; cancellation kills
+        it.
+        """
         ...
 
     def cancel(self, task_id: str) -> None:
-        """Stop an attempt: its run() returns a report with status cancelled; nothing happens if it is not running."""
+        """Stop an attempt: its run() returns a report with status cancelled; nothing happens if it is not
+        running.
+        """
         ...
 
     async def stop(self) -> None:

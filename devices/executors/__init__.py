@@ -1,0 +1,1 @@
+"""Executors: the agent's side, the children's side, and the channel between them."""

@@ -1,0 +1,232 @@
+"""One executor child as the agent sees it: started, watched, spoken to, ended. Owns a single life of the
+process.
+
+It never starts another: that is the executor's decision.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import secrets
+import signal
+import socket
+import sys
+from contextlib import suppress
+from typing import Any
+
+from devices.executors.channel import (
+    Cancel,
+    ChannelError,
+    Fault,
+    FromChild,
+    Heartbeat,
+    Load,
+    Result,
+    Run,
+    ToChild,
+    encode,
+    parent_decoder,
+)
+from devices.executors.orphans import end_marked
+from devices.settings import ChildSettings
+from skerry.errors import DeviceError
+
+_READ_BYTES = 1 << 16
+_STDERR_TAIL_BYTES = 2048
+
+
+class ChildLost(DeviceError):
+    """The executor child is gone."""
+
+
+class Child:
+    """A running child. Make one with `start_child`; after `lost` is done it is of no use."""
+
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        settings: ChildSettings,
+        marker: str,
+    ) -> None:
+        """marker: environment entry of this child and of everything it starts."""
+        loop = asyncio.get_running_loop()
+        self.pid = process.pid
+        #: Set to the reason when the child is gone and nothing it started is left.
+        self.lost: asyncio.Future[str] = loop.create_future()
+        self._process = process
+        self._reader, self._writer = reader, writer
+        self._settings = settings
+        self._marker = marker
+        self._numbers = itertools.count(1)
+        self._results: dict[int, asyncio.Future[Result]] = {}
+        self._ready: asyncio.Future[None] = loop.create_future()
+        self._heard_s = loop.time()
+        self._reason = ""
+        self._stderr = bytearray()
+        self._life = asyncio.create_task(self._live())
+
+    async def ready(self, within_s: float) -> None:
+        """Wait until the child has loaded its runtime.  Raises ChildLost."""
+        either: list[asyncio.Future[Any]] = [self._ready, self.lost]
+        await asyncio.wait(either, timeout=within_s, return_when=asyncio.FIRST_COMPLETED)
+        if not self._ready.done():
+            self.kill(f"not ready within {within_s:g} s")
+            raise ChildLost(await asyncio.shield(self.lost))
+
+    def run(self, message: Run) -> tuple[int, asyncio.Future[Result]]:
+        """Start an attempt; return its number and the future of its result, which may raise ChildLost."""
+        number = next(self._numbers)
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._results[number] = future
+        numbered = Run(
+            run=number,
+            task_id=message.task_id,
+            fence=message.fence,
+            spec=message.spec,
+            memory_bytes=message.memory_bytes,
+            blobs=message.blobs,
+        )
+        self.send(numbered)
+        return number, future
+
+    def cancel(self, number: int) -> None:
+        """Ask for the end of an attempt."""
+        self.send(Cancel(run=number))
+
+    def send(self, message: ToChild) -> None:
+        """Queue a message; a child that is gone is noticed elsewhere."""
+        if not self._writer.is_closing():
+            self._writer.write(encode(message))
+
+    def kill(self, reason: str) -> None:
+        """Kill the child; every attempt on it is lost for this reason."""
+        self._reason = self._reason or reason
+        with suppress(ProcessLookupError):
+            self._process.kill()
+
+    async def end(self) -> None:
+        """Close the channel, so that the child ends by itself, and wait until it is gone."""
+        self._reason = self._reason or "the executor was stopped"
+        self._writer.close()
+        await asyncio.wait({self.lost}, timeout=self._settings.kill_grace_s)
+        self.kill(self._reason)
+        await asyncio.shield(self.lost)
+
+    async def _live(self) -> None:
+        watching = asyncio.create_task(self._watch())
+        complaining = asyncio.create_task(self._keep_stderr())
+        try:
+            await self._listen()
+        except (ChannelError, OSError) as error:
+            self._reason = self._reason or f"broken channel: {error}"
+        finally:
+            watching.cancel()
+        await self._bury(complaining)
+
+    async def _listen(self) -> None:
+        decoder = parent_decoder()
+        while data := await self._reader.read(_READ_BYTES):
+            self._heard_s = asyncio.get_running_loop().time()
+            for message in decoder.feed(data):
+                self._handle(message)
+
+    def _handle(self, message: FromChild) -> None:
+        if isinstance(message, Result):
+            future = self._results.pop(message.run, None)
+            if future is not None and not future.done():
+                future.set_result(message)
+        elif isinstance(message, Heartbeat):
+            if message.ready and not self._ready.done():
+                self._ready.set_result(None)
+        elif isinstance(message, Fault):
+            self.kill(message.reason)
+
+    async def _watch(self) -> None:
+        """Kill a child that has been silent too long."""
+        loop = asyncio.get_running_loop()
+        every_s, limit_s = self._settings.heartbeat_s, self._settings.heartbeat_timeout_s
+        while True:
+            asleep_since = loop.time()
+            await asyncio.sleep(every_s)
+            if loop.time() - asleep_since > every_s + limit_s / 2:
+                self._heard_s = loop.time()  # it was us who slept: what the child said is still unread
+            if loop.time() - self._heard_s > limit_s:
+                self.kill(f"no heartbeat for {limit_s:g} s")
+
+    async def _keep_stderr(self) -> None:
+        assert self._process.stderr is not None
+        while data := await self._process.stderr.read(_READ_BYTES):
+            self._stderr = (self._stderr + data)[-_STDERR_TAIL_BYTES:]
+
+    async def _bury(self, complaining: asyncio.Task[None]) -> None:
+        """Wait for the process's end, end what it left behind, then tell every attempt."""
+        self._writer.close()
+        exited = asyncio.create_task(self._process.wait())
+        await asyncio.wait({exited}, timeout=self._settings.kill_grace_s)
+        if not exited.done():
+            self.kill("closed its channel and did not end")
+        code = await exited
+        await asyncio.to_thread(end_marked, self._marker)
+        await asyncio.wait({complaining}, timeout=self._settings.kill_grace_s)
+        complaining.cancel()
+        reason = self._reason or self._epitaph(code)
+        for future in self._results.values():
+            if not future.done():
+                future.set_exception(ChildLost(reason))
+        self._results.clear()
+        self.lost.set_result(reason)
+
+    def _epitaph(self, code: int) -> str:
+        last = self._stderr.decode("utf-8", "replace").strip().rpartition("\n")[2][:300]
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        return f"the executor child {how}" + (f": {last}" if last else "")
+
+
+async def start_child(load: Load, settings: ChildSettings, marker: str) -> Child:
+    """Start a child and hand it load; it is ready only after `ready`.  Raises ChildLost when it cannot be
+    started.
+
+    marker: the agent's environment entry, by which the next agent finds what this one left behind.
+    The calling thread must live as long as the child: the kernel ends the child with it.
+    """
+    own = f"SKERRY_EXECUTOR={secrets.token_hex(8)}"
+    ours, theirs = socket.socketpair()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *settings.program,
+            str(theirs.fileno()),
+            str(os.getpid()),
+            pass_fds=(theirs.fileno(),),
+            env=_environment(marker, own, load.threads),
+            stdin=asyncio.subprocess.DEVNULL,
+            # Vendor libraries print there; the protocol has its own descriptor.
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.PIPE,
+        )
+    except OSError as error:
+        ours.close()
+        raise ChildLost(f"{settings.program[0]} could not be started: {error}") from error
+    finally:
+        theirs.close()
+    reader, writer = await asyncio.open_connection(sock=ours)
+    child = Child(process, reader, writer, settings, own)
+    child.send(load)
+    return child
+
+
+def _environment(marker: str, own: str, threads: int) -> dict[str, str]:
+    """Inherit only what a Python program needs; thread pools of numeric libraries are sized before they
+    load.
+    """
+    kept = ("PATH", "LANG", "LC_ALL", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
+    environment = {name: os.environ[name] for name in kept if name in os.environ}
+    for pool in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        environment[pool] = str(threads)
+    for entry in (marker, own):
+        name, _, value = entry.partition("=")
+        environment[name] = value
+    return {**environment, "PYTHONUNBUFFERED": "1", "SKERRY_PYTHON": sys.executable}

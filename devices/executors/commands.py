@@ -1,0 +1,244 @@
+"""The command executor inside its child: one event loop, no threads. Owns running commands and their whole
+end.
+
+It dies with the agent, but not before it has killed what it started: the kernel tells it with SIGTERM, and
+the channel's end tells it too. Should it be killed itself, the kernel kills the direct commands, the agent
+the rest.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+from devices.executors.channel import Cancel, FromChild, Heartbeat, Load, Result, Run, child_decoder, encode
+from devices.executors.child import ChildChannel
+from devices.executors.descendants import end_group, end_strays
+from devices.executors.kernel import adopt_orphans, die_with_parent
+from devices.executors.launch import CommandRefused, account_for, environment_of, find_program, launch
+from devices.reader import SysReader
+from skerry.task import CommandSpec
+
+#: Of each output stream the last bytes are kept.
+TAIL_BYTES = 32 * 1024
+_READ_BYTES = 1 << 16
+#: How long an output may stay open after everything that could hold it was killed.
+_DRAIN_S = 1.0
+
+
+class Tail:
+    """The end of a stream, and how much of its beginning was dropped."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._kept = bytearray()
+        self.dropped = 0
+
+    def add(self, data: bytes) -> None:
+        """Append data, dropping what falls out at the front."""
+        self._kept += data
+        over = len(self._kept) - TAIL_BYTES
+        if over > 0:
+            self.dropped += over
+            del self._kept[:over]
+
+    def text(self) -> str:
+        """Return what is kept; bytes that are not UTF-8 are replaced."""
+        return self._kept.decode("utf-8", "replace")
+
+    async def follow(self, stream: asyncio.StreamReader) -> None:
+        """Read a stream to its end."""
+        while data := await stream.read(_READ_BYTES):
+            self.add(data)
+
+
+class Commands:
+    """Runs commands for one device."""
+
+    def __init__(self, load: Load, writer: asyncio.StreamWriter) -> None:
+        """Start with nothing running."""
+        self._load = load
+        self._writer = writer
+        self._reader = SysReader()
+        self._living: dict[int, asyncio.subprocess.Process] = {}
+        self._stops: dict[int, asyncio.Event] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def send(self, message: FromChild) -> None:
+        """Queue a message for the agent."""
+        if not self._writer.is_closing():
+            self._writer.write(encode(message))
+
+    async def beat(self) -> None:
+        """Send heartbeats for ever."""
+        while True:
+            self.send(Heartbeat(ready=True, running=len(self._stops)))
+            await asyncio.sleep(self._load.heartbeat_s)
+
+    def handle(self, message: Run | Cancel | Load) -> None:
+        """Start or stop an attempt."""
+        if isinstance(message, Run):
+            self._stops[message.run] = asyncio.Event()
+            task = asyncio.create_task(self._attempt(message))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        elif isinstance(message, Cancel) and message.run in self._stops:
+            self._stops[message.run].set()
+
+    def end_all(self) -> None:
+        """Kill every command and everything it started, now."""
+        for process in self._living.values():
+            end_group(process.pid, signal.SIGKILL)
+        deadline = time.monotonic() + _DRAIN_S
+        # With nothing spared: the direct commands are dying, whatever else is a child of ours follows.
+        while end_strays("", frozenset(), self._reader) and time.monotonic() < deadline:
+            time.sleep(0.005)
+        for home in Path(self._load.work_dir).glob(f"{os.getpid()}-*"):
+            shutil.rmtree(home, ignore_errors=True)
+
+    async def _attempt(self, run: Run) -> None:
+        begun = time.monotonic()
+        try:
+            result = await self._outcome(run)
+        except CommandRefused as error:
+            result = Result(run=run.run, status="invalid", error=str(error))
+        except OSError as error:
+            result = Result(run=run.run, status="failed", error=f"the command could not be run: {error}")
+        del self._stops[run.run]
+        self.send(_timed(result, time.monotonic() - begun))
+
+    async def _outcome(self, run: Run) -> Result:
+        if not isinstance(run.spec, CommandSpec):
+            raise CommandRefused("this executor runs commands only")
+        account = account_for(run.spec, self._load.command_user)
+        home = self._private_directory(account is not None)
+        try:
+            if account is not None:
+                os.chown(home, account.uid, account.gid)
+            environment = environment_of(run, run.spec, home, self._load)
+            program = find_program(run.spec.argv, environment, home)
+            process = await launch(program, run, run.spec, environment, home, account)
+            return await self._watch(run, run.spec, process)
+        finally:
+            shutil.rmtree(home, ignore_errors=True)
+
+    def _private_directory(self, for_another_user: bool) -> Path:
+        """The data directory is closed to other users, so theirs lies in the system's temporary directory."""
+        base = Path(tempfile.gettempdir() if for_another_user else self._load.work_dir)
+        base.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=base))
+
+    async def _watch(self, run: Run, spec: CommandSpec, process: asyncio.subprocess.Process) -> Result:
+        out_pipe, err_pipe, in_pipe = process.stdout, process.stderr, process.stdin
+        assert out_pipe is not None
+        assert err_pipe is not None
+        assert in_pipe is not None
+        self._living[process.pid] = process
+        out, err = Tail(), Tail()
+        following = asyncio.gather(out.follow(out_pipe), err.follow(err_pipe))
+        feeding = asyncio.create_task(_feed(in_pipe, spec.stdin.encode()))
+        stop = self._stops[run.run]
+        try:
+            await self._ended(process, stop)
+        finally:
+            await self._clear(process, run.task_id)
+        await asyncio.wait({following}, timeout=_DRAIN_S)
+        following.cancel()
+        feeding.cancel()
+        return _result(run, spec, process.returncode or 0, out, err, stop.is_set())
+
+    async def _ended(self, process: asyncio.subprocess.Process, stop: asyncio.Event) -> None:
+        """Wait for the command's end, or for the wish to stop it; then give it a grace to end by itself."""
+        exited = asyncio.create_task(process.wait())
+        stopped = asyncio.create_task(stop.wait())
+        await asyncio.wait({exited, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if not exited.done():
+            end_group(process.pid, signal.SIGTERM)
+            await asyncio.wait({exited}, timeout=self._load.kill_grace_s)
+        if not exited.done():
+            end_group(process.pid, signal.SIGKILL)
+        await exited
+
+    async def _clear(self, process: asyncio.subprocess.Process, task_id: str) -> None:
+        """Kill what the command left behind. An attempt has ended only when nothing of it runs."""
+        end_group(process.pid, signal.SIGKILL)
+        del self._living[process.pid]
+        living = frozenset(p.pid for p in self._living.values())
+        deadline = time.monotonic() + _DRAIN_S
+        # Polled: the kernel tells nobody when a process is adopted.
+        while end_strays(task_id, living, self._reader) and time.monotonic() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+
+
+async def _feed(stream: asyncio.StreamWriter, data: bytes) -> None:
+    try:
+        stream.write(data)
+        await stream.drain()
+        stream.close()
+    except (BrokenPipeError, ConnectionResetError):
+        return  # a command need not read what it is given
+
+
+def _result(run: Run, spec: CommandSpec, code: int, out: Tail, err: Tail, stopped: bool) -> Result:
+    values = {"exit_code": code, "stdout": out.text(), "stderr": err.text()}
+    for name, tail in (("stdout", out), ("stderr", err)):
+        if tail.dropped:
+            values[f"{name}_dropped_bytes"] = tail.dropped
+    if stopped:
+        return Result(run=run.run, status="cancelled", result=values, error="stopped on request")
+    if code == 0:
+        return Result(run=run.run, status="succeeded", result=values)
+    return Result(run=run.run, status="failed", result=values, error=_why(spec.argv[0], code))
+
+
+def _why(name: str, code: int) -> str:
+    if code >= 0:
+        return f"command {name!r} ended with exit code {code}"
+    return f"command {name!r} was killed by {signal.Signals(-code).name}"
+
+
+def _timed(result: Result, runtime_s: float) -> Result:
+    return Result(
+        run=result.run,
+        status=result.status,
+        result=result.result,
+        error=result.error,
+        runtime_s=runtime_s,
+    )
+
+
+async def _serve(channel: ChildChannel, load: Load, parent: int) -> None:
+    reader, writer = await asyncio.open_connection(sock=channel.socket)
+    commands = Commands(load, writer)
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, lambda: _end(commands))
+    die_with_parent(parent, signal.SIGTERM)  # instead of SIGKILL: there is something to end first
+    beat = asyncio.create_task(commands.beat())
+    decoder = child_decoder()
+    while data := await reader.read(_READ_BYTES):
+        for message in decoder.feed(data):
+            commands.handle(message)
+    beat.cancel()
+    _end(commands)
+
+
+def _end(commands: Commands) -> None:
+    commands.end_all()
+    os._exit(0)
+
+
+def serve_commands(channel: ChildChannel, load: Load, parent: int) -> None:
+    """Run commands until the agent closes the channel or dies."""
+    adopt_orphans()
+    # The default watcher of Python 3.11 starts a thread for each process; with this one there is a single
+    # thread.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        asyncio.set_child_watcher(asyncio.PidfdChildWatcher())
+    asyncio.run(_serve(channel, load, parent))
