@@ -22,6 +22,7 @@ from cloud_coordinator.ledger.values import (
     TaskFilter,
     TaskState,
     Token,
+    is_for_good,
 )
 from skerry.errors import StorageFailed
 from skerry.fence import Fence
@@ -108,12 +109,12 @@ class MemoryLedger:
         known = self._tasks.get(task.task_id)
         if known is None:
             self._set(self._arrivals, task.task_id, self._next("arrival"))
-        elif known.state in FINAL and known.state != task.state:
+        elif is_for_good(known) and known.state != task.state:
             raise StorageFailed("a final task does not change its state")
         else:
             self._set(self._by_state[known.state], task.task_id, _ABSENT)
-            fixed = ("home_node", "kind", "received", "task", "decision")
-            task = msgspec.structs.replace(task, **{name: getattr(known, name) for name in fixed})
+            fixed = {name: getattr(known, name) for name in ("home_node", "kind", "decision")}
+            task = msgspec.structs.replace(task, task=known.task or task.task, **fixed)
         self._set(self._by_state[task.state], task.task_id, None)
         self._set(self._tasks, task.task_id, task)
 

@@ -33,13 +33,13 @@ INSERT INTO token VALUES (:digest, :body) ON CONFLICT (digest) DO UPDATE SET bod
 SELECT * FROM task WHERE task_id = :task_id;
 
 -- name: put_task
--- write a task; arrival, home, kind, priority, receipt and the task itself never change
+-- write a task; arrival, home, kind and priority never change, nor does the task itself once it is known
 INSERT INTO task (task_id, home_node, kind, state, priority, received, task, fence, node, command_seq, placed,
                   placements, excluded, waits, decision, outcome, attempts, ended_wall_s)
 VALUES (:task_id, :home_node, :kind, :state, :priority, :received, :task, :fence, :node, :command_seq, :placed,
         :placements, :excluded, :waits, :decision, :outcome, :attempts, :ended_wall_s)
 ON CONFLICT (task_id) DO UPDATE SET
-    state = excluded.state, fence = excluded.fence, node = excluded.node, command_seq = excluded.command_seq,
+    received = excluded.received, task = coalesce(task.task, excluded.task), state = excluded.state, fence = excluded.fence, node = excluded.node, command_seq = excluded.command_seq,
     placed = excluded.placed, placements = excluded.placements, excluded = excluded.excluded,
     waits = excluded.waits, outcome = excluded.outcome, attempts = excluded.attempts,
     ended_wall_s = excluded.ended_wall_s;

@@ -23,6 +23,9 @@ class TaskState(StrEnum):
 
 
 FINAL = frozenset({TaskState.ENDED, TaskState.WITHDRAWN})
+#: Ends that stand for ever. Any other is a failure: its home keeps it dead-lettered, and an operator there may
+#: replay it with fresh tries.
+FOR_GOOD = frozenset({"succeeded", "expired", "cancelled", "unknown"})
 
 
 class Moment(msgspec.Struct, frozen=True):
@@ -67,6 +70,12 @@ class LedgerTask(_Value, frozen=True, kw_only=True):
     outcome: Outcome | None = None
     attempts: int = 0
     ended_wall_s: float | None = None
+
+
+def is_for_good(task: LedgerTask) -> bool:
+    """Decide whether this end can never be followed by anything else."""
+    failed = task.state is TaskState.ENDED and (task.outcome is None or task.outcome.status not in FOR_GOOD)
+    return task.state in FINAL and not failed
 
 
 class Placement(_Value, frozen=True, kw_only=True):

@@ -113,6 +113,14 @@ def test_what_ended_stays_ended(ledger: Ledger) -> None:
     assert ledger.task(entry.task_id) == ended(entry)
 
 
+def test_a_failure_may_be_offered_again_by_its_home(ledger: Ledger) -> None:
+    failed = replace(ended(an_entry()), outcome=Outcome(status="failed"), task=None)
+    ledger.put_task(failed)
+    ledger.put_task(an_entry())
+
+    assert ledger.task("a" * 32) == an_entry()
+
+
 def test_pending_tasks_come_by_priority_then_arrival(ledger: Ledger) -> None:
     for task_id, priority in (("c", 4), ("b", 9), ("a", 4)):
         ledger.put_task(an_entry(task_id * 32, task=a_task(priority=priority)))

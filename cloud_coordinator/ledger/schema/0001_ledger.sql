@@ -57,9 +57,10 @@ CREATE TRIGGER task_forgotten AFTER DELETE ON task BEGIN
     UPDATE task_count SET count = count - 1 WHERE state = OLD.state;
     DELETE FROM placement WHERE task_id = OLD.task_id;
 END;
--- What ended stays ended, whatever the code above it believes.
+-- What ended for good stays so, whatever the code above believes. (A failure may be replayed by its home.)
 CREATE TRIGGER task_final_stays BEFORE UPDATE OF state ON task
-WHEN OLD.state IN ('ended', 'withdrawn') AND NEW.state <> OLD.state BEGIN
+WHEN NEW.state <> OLD.state AND (OLD.state = 'withdrawn' OR OLD.state = 'ended'
+     AND OLD.outcome ->> '$.status' IN ('succeeded', 'expired', 'cancelled', 'unknown')) BEGIN
     SELECT RAISE(ABORT, 'a final task does not change its state');
 END;
 
