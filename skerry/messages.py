@@ -92,7 +92,7 @@ class Welcome(_Body, frozen=True, kw_only=True):
 
 
 class Hint(_Body, frozen=True, kw_only=True):
-    """What the coordinator asks of a node outside the streams. An empty boot_id means whichever boot reads it."""
+    """What the coordinator asks of a node outside the streams. An empty boot_id means any boot."""
 
     boot_id: str = ""
     retry_after_s: float = 0.0  #: say nothing but presence for this long

@@ -1,4 +1,4 @@
-"""Which envelopes were seen: a sliding window of counters per sender and session. One window a known sender."""
+"""Which envelopes were seen: one sliding window of counters a sender, of its newest session."""
 
 from __future__ import annotations
 

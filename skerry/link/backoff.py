@@ -6,7 +6,7 @@ from random import Random
 
 
 class Backoff:
-    """Full jitter under a ceiling that doubles over failures and short sessions, and falls back after a long one.
+    """Full jitter under a ceiling that doubles over failures and short sessions; a long session resets it.
 
     Source: M. Brooker, "Exponential Backoff And Jitter", 2015 (full jitter).
     """
@@ -14,7 +14,7 @@ class Backoff:
     def __init__(
         self, rng: Random, *, floor_s: float = 1.0, cap_s: float = 300.0, steady_s: float = 60.0
     ) -> None:
-        """floor_s: first ceiling.  cap_s: highest ceiling.  steady_s: a session this long resets the ceiling."""
+        """floor_s, cap_s: first and highest ceiling.  steady_s: a session this long resets the ceiling."""
         self._rng = rng
         self._floor_s = min(floor_s, cap_s)
         self._cap_s = cap_s
@@ -28,7 +28,7 @@ class Backoff:
         return self._ceiling_s
 
     def hint(self, spread_s: float) -> None:
-        """Draw the next first delay from spread_s (fleet size ÷ rate the coordinator allows); 0 forgets it."""
+        """Draw the next first delay from spread_s (fleet size ÷ allowed rate); 0 forgets it."""
         self._spread_s = max(0.0, spread_s)
 
     def next_delay_s(self) -> float:

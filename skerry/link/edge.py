@@ -73,7 +73,6 @@ class EdgeLink:
         self._birth_due: Instant | None = None
         self._quiet_until: Instant | None = None
         self._state: State | None = None
-        self._is_state_new = False
         self._state_sent_at: Instant | None = None
         self._state_interval_s = 5.0
 
@@ -103,7 +102,7 @@ class EdgeLink:
             case LoadChanged():
                 return self._spoken(self._receiver.load_changed(event, now))
             case StateChanged(state):
-                self._state, self._is_state_new = state, True
+                self._state = state
                 return self._state_if_due(now)
             case Tick():
                 return self._tick(now)
@@ -113,7 +112,8 @@ class EdgeLink:
         self._birth = msgspec.structs.replace(
             birth, store_epoch=self._birth.store_epoch, session=self._birth.session
         )
-        return [] if self._phase in (Phase.DOWN, Phase.HELD) else self._announce(now)
+        is_silent = self._phase in (Phase.DOWN, Phase.HELD) or self._quiet_until is not None
+        return [] if is_silent else self._announce(now)
 
     def farewell(self) -> list[Action]:
         """Say good-bye in order, before the transport is stopped."""
@@ -185,9 +185,9 @@ class EdgeLink:
             mark = welcome.marks.get(lane.value, 0)
             if mark > head:
                 return (
-                    f"the coordinator holds {lane.value} rows up to {mark}, this store wrote only up to {head}:"
-                    " it was restored from an older copy. Nothing is sent and nothing is lost until it has a"
-                    " new epoch"
+                    f"the coordinator holds {lane.value} rows up to {mark}, this store wrote up to {head}: it"
+                    " was restored from an older copy. Nothing is sent, and nothing lost, until it has a new"
+                    " epoch"
                 )
         return ""
 
@@ -229,7 +229,7 @@ class EdgeLink:
             return []
         if self._state_sent_at is not None and now.since(self._state_sent_at) < self._state_interval_s:
             return []
-        self._state_sent_at, self._is_state_new = now, False
+        self._state_sent_at = now
         return [send(Leaf.STATE, self._state)]
 
     def _spoken(self, actions: list[Action]) -> list[Action]:

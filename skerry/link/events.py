@@ -58,7 +58,7 @@ class ApplyFailed(_Event, frozen=True):
 
 
 class LoadChanged(_Event, frozen=True):
-    """What this side can take. credit: rows beyond the acknowledged; retry_after_s above 0: nothing for so long."""
+    """What this side can take. credit: rows beyond the acknowledged; retry_after_s: nothing for so long."""
 
     credit: int = 2000
     retry_after_s: float = 0.0

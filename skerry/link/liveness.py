@@ -15,7 +15,7 @@ def stale_after_s(state_interval_s: float) -> float:
 def is_stale(last_heard: Instant, now: Instant, state_interval_s: float) -> bool:
     """Decide whether a node last heard then has missed three intervals of its state.
 
-    Of another boot of this machine nothing is known: not stale until three intervals of this boot have passed.
+    Heard in an earlier boot of this machine: stale once three intervals of the present boot have passed.
     """
     silence_s = now.since(last_heard) if now.boot_id == last_heard.boot_id else now.uptime_s
     return silence_s > stale_after_s(state_interval_s)

@@ -1,7 +1,7 @@
 """The receiving half of a stream: each row is handed on once, in order, and acknowledged after its commit.
 
-Owns the marks. A batch is taken only when it begins at or below the mark; rows at or below it are skipped. One
-commit a lane is under way at a time, a few batches wait behind it: if it fails, nothing behind it was committed.
+Owns the marks. A batch is taken only when it begins at or below the mark; rows at or below it are skipped.
+One commit a lane is under way at a time and a few batches wait behind it, so a failed one leaves no gap.
 """
 
 from __future__ import annotations

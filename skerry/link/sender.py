@@ -1,8 +1,8 @@
 """The sending half of a stream: rows stay in the owner's store until the other side's application has them.
 
 Owns what was sent and acknowledged, by lane; keeps no row. Each lane has its own window of unacknowledged
-batches, so that a backlog never stands before live work. After silence, a gap or a new session it goes back to
-the acknowledged mark and reads again: repetition is harmless, the receiver skips what it has.
+batches, so that a backlog never stands before live work. After silence, a gap or a new session it goes back
+to the acknowledged mark and reads again: repetition is harmless, the receiver skips what it has.
 """
 
 from __future__ import annotations
@@ -75,8 +75,11 @@ class _Lane:
     def advance(self, upto: int) -> None:
         """Take note that everything up to there is committed."""
         self.acked = upto
-        self.sent = max(self.sent, upto)
         self.timeouts = 0
+        if upto > self.sent:  # it had an earlier sending of these: the read under way starts too low
+            self.sent = upto
+            self.has_more = True
+            self.reading_since = None
         while self.in_flight and self.in_flight[0].upto <= upto:
             self.in_flight.popleft()
 
@@ -210,7 +213,7 @@ class StreamSender:
         return ReadRows(lane, state.sent, room, BATCH_BYTES)
 
     def _fitting(self, rows: tuple[Row, ...]) -> tuple[tuple[Row, ...], list[Action]]:
-        """Cut to one batch: up to BATCH_BYTES, a larger row alone; a row that fits nothing is reported lost."""
+        """Cut to one batch: up to BATCH_BYTES, a larger row alone; an unsendable row becomes a loss report."""
         first, lost = _sendable(rows[0])
         taken = [first]
         size = len(first.body)

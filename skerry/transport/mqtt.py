@@ -1,0 +1,203 @@
+"""MQTT 5 by paho-mqtt. Owns one thread, in which one paho client at a time lives; keeps no message.
+
+Every attempt to connect gets a fresh client: names are resolved, certificates and password read again, and
+nothing that an old connection had in flight is said twice. The owner's event loop sees only callbacks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable
+from random import Random
+from typing import Any
+
+import paho.mqtt.client as paho
+
+from skerry.errors import NotConnected, Rejected
+from skerry.link.backoff import Backoff
+from skerry.transport.port import Listener, Message, Will
+from skerry.transport.session import Session
+from skerry.transport.settings import MqttSettings, parse_address
+
+log = logging.getLogger("skerry.transport")
+
+#: After these answers the broker will not change its mind soon: wait for minutes. CONNACK and DISCONNECT codes.
+SLOW_REASONS = {0x86, 0x87, 0x8A, 0x8E}
+SLOW_FLOOR_S = 60.0
+_JOIN_S = 3.0
+
+
+class MqttTransport:
+    """A connection to an MQTT 5 broker that is made again for ever until stopped."""
+
+    def __init__(
+        self,
+        settings: MqttSettings,
+        *,
+        client_id: str,
+        will: Callable[[], Will] | None = None,
+        rng: Random | None = None,
+        client_class: type[paho.Client] = paho.Client,
+    ) -> None:
+        """client_id: one of its own per process.  will: made at each connect, on the transport's thread.
+
+        Raises SettingsError when the broker's address cannot be read.
+        """
+        self._settings = settings
+        self._address = parse_address(settings.url)
+        self._client_id = client_id
+        self._will = will
+        self._client_class = client_class
+        self._backoff = Backoff(rng or Random(), cap_s=settings.backoff_cap_s)
+        self._filters: list[str] = []
+        self._listener: Listener | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._stopping = threading.Event()
+        self._woken = threading.Event()
+        self._session: Session | None = None  # set and read on the loop only
+        self._attempt: Session | None = None  # written by the thread; the loop only asks it to end
+        self._said = ""
+
+    def start(self, listener: Listener) -> None:
+        """Begin connecting; call it on the event loop that shall hear the listener's calls."""
+        self._listener = listener
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.Thread(target=self._run, name=f"mqtt-{self._client_id}", daemon=True)
+        self._thread.start()
+
+    def subscribe(self, topic_filter: str) -> None:
+        """Ask for messages on a filter, now and after every reconnect."""
+        self._filters.append(topic_filter)
+        if self._session is not None:
+            self._session.subscribe([topic_filter])
+
+    def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
+        """Hand one message to the connection.  Raises NotConnected, Rejected (too large); never waits."""
+        if len(payload) > self._settings.max_payload_bytes:
+            raise Rejected(
+                f"a message of {len(payload)} bytes on {topic}; the limit is {self._settings.max_payload_bytes}"
+            )
+        if self._session is None:
+            raise NotConnected(f"there is no connection to {self._settings.url}")
+        self._session.publish(topic, payload, retain)
+
+    @property
+    def is_up(self) -> bool:
+        """There is a connection right now."""
+        return self._session is not None
+
+    def wake(self) -> None:
+        """Try to connect now, whatever the back-off says."""
+        self._backoff.wake()
+        self._woken.set()
+
+    def hint(self, spread_s: float) -> None:
+        """Draw the first delay of the next reconnect from spread_s (fleet size ÷ allowed rate)."""
+        self._backoff.hint(spread_s)
+
+    def stop(self) -> None:
+        """Disconnect in order and stop for good; nothing is said to the listener after this."""
+        self._listener = None
+        self._session = None
+        self._stopping.set()
+        self._woken.set()
+        attempt = self._attempt
+        if attempt is not None:
+            attempt.disconnect()
+        if self._thread is not None:
+            self._thread.join(_JOIN_S)
+
+    # --- the transport's thread ------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            began = time.clock_gettime(time.CLOCK_BOOTTIME)
+            session = self._connect_and_stay()
+            if self._stopping.is_set():
+                return
+            self._report(session)
+            self._backoff.session_ended(
+                time.clock_gettime(time.CLOCK_BOOTTIME) - began if session.was_up else 0.0
+            )
+            self._woken.wait(self._delay_s(session))
+            self._woken.clear()
+
+    def _connect_and_stay(self) -> Session:
+        session = Session(
+            self._settings,
+            self._address,
+            client=self._client_class(
+                paho.CallbackAPIVersion.VERSION2,
+                client_id=self._client_id,
+                protocol=paho.MQTTv5,
+                manual_ack=True,
+                reconnect_on_failure=False,
+            ),
+            will=self._will() if self._will else None,
+            filters=tuple(self._filters),
+            on_up=lambda: self._call(self._up, session),
+            on_message=lambda message: self._call(self._deliver, message),
+        )
+        self._attempt = session
+        try:
+            session.run(self._stopping)
+        except Exception as error:  # a fault in a callback must not end reconnecting for good
+            log.exception("the connection to %s broke by a fault of its own", self._settings.url)
+            session.reason = f"internal fault: {error}"
+        finally:
+            self._attempt = None
+        if session.was_up:
+            self._call(self._down, session, session.reason)
+        return session
+
+    def _delay_s(self, session: Session) -> float:
+        delay_s = self._backoff.next_delay_s()
+        if session.reason_code in SLOW_REASONS:
+            return min(self._settings.backoff_cap_s, SLOW_FLOOR_S + delay_s)
+        return delay_s
+
+    def _report(self, session: Session) -> None:
+        if session.reason != self._said:
+            self._said = session.reason
+            log.warning(
+                "no connection to the broker %s: %s; trying again until it works",
+                self._settings.url,
+                session.reason,
+                extra={"reason_code": session.reason_code},
+            )
+
+    def _call(self, function: Callable[..., None], *arguments: Any) -> None:
+        loop = self._loop
+        if loop is None or self._stopping.is_set():
+            return
+        try:
+            loop.call_soon_threadsafe(function, *arguments)
+        except RuntimeError:  # the loop was closed before the transport was stopped
+            self._stopping.set()
+
+    # --- the owner's event loop ------------------------------------------------------------------------
+
+    def _up(self, session: Session) -> None:
+        if self._listener is None:
+            return
+        self._session = session
+        missed = [name for name in self._filters if name not in session.filters]
+        if missed:
+            session.subscribe(missed)
+        self._said = ""
+        log.info("connected to the broker %s", self._settings.url)
+        self._listener.on_up()
+
+    def _down(self, session: Session, reason: str) -> None:
+        if self._session is session:
+            self._session = None
+            if self._listener is not None:
+                self._listener.on_down(reason)
+
+    def _deliver(self, message: Message) -> None:
+        if self._listener is not None:
+            self._listener.on_message(message)
