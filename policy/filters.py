@@ -1,7 +1,7 @@
 """Hard capability filters: can this device run this task at all, and if not, why, in words for people.
 
 Owns what a task may ask of a device and a node. Must not know of rules (the guard's) or of speed (the
-scheduler's). A filter is silent about what it allows: no verdict means that nothing stands against the device.
+scheduler's). A filter is silent about what it allows: no verdict means nothing stands against the device.
 """
 
 from __future__ import annotations

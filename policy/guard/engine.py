@@ -9,6 +9,7 @@ import importlib.util
 import os
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -39,7 +40,7 @@ class Engine:
         self._engine: Any = regorus.Engine()
         files = {**rules.rules, **(rules.tests if with_tests else {})}
         for name, text in files.items():
-            self._call(lambda name=name, text=text: self._engine.add_policy(name, text))
+            self._call(partial(self._engine.add_policy, name, text))
         self._call(lambda: self._engine.add_data_json(msgspec.json.encode(rules.data).decode()))
 
     def tree(self) -> list[Any]:

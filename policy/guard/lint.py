@@ -1,7 +1,7 @@
 """What no rule engine checks: whether a rule asks for facts that exist, and only for what may decide a task.
 
-Owns the walk over a parsed rule file. A path behind `input.` that does not exist is undefined in Rego: its rule
-never fires, and the task is allowed. So each path is compared with the typed document before rules are used.
+Owns the walk over a parsed rule file. A path behind `input.` that does not exist is undefined in Rego: its
+rule never fires, and the task is allowed. So each path is compared with the typed document before any use.
 Must not know of what the rules decide.
 """
 
