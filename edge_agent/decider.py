@@ -1,0 +1,50 @@
+"""The core's port to the policy layer, filled: filters, rules, scheduler and run times make a ruling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from edge_agent.core.ruling import Ruling
+from policy.decide import Obstacle, decide, obstacle_of
+from policy.port import Guard, NodeView, Scheduler
+from policy.profile import RuntimeProfile
+from skerry.clock import Instant
+from skerry.ids import TaskId
+from skerry.task import TaskSpec
+
+
+class PolicyDecider:
+    """Decides with the guard, scheduler and profile it holds; they may be changed while the agent runs."""
+
+    def __init__(
+        self,
+        guard: Guard,
+        scheduler: Scheduler,
+        profile: RuntimeProfile,
+        wall_s: Callable[[], float],
+    ) -> None:
+        """wall_s: stamps decisions for people."""
+        self.guard = guard
+        self.scheduler = scheduler
+        self.profile = profile
+        self._wall_s = wall_s
+
+    def __call__(self, task_id: TaskId, task: TaskSpec, node: NodeView, now: Instant) -> Ruling:
+        """Return the ruling for this task on this snapshot of the node."""
+        decision = decide(
+            task_id,
+            task,
+            node,
+            guard=self.guard,
+            scheduler=self.scheduler,
+            profile=self.profile,
+            now=now,
+            wall_s=self._wall_s(),
+        )
+        chosen = next((v.device for v in node.devices if v.device.device_id == decision.device), None)
+        return Ruling(
+            decision=decision,
+            device_id=decision.device,
+            runtime_s=self.profile.expected_s(task, chosen) if chosen is not None else 0.0,
+            is_permanent=obstacle_of(decision) is Obstacle.PERMANENT,
+        )
