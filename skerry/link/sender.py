@@ -213,7 +213,7 @@ class StreamSender:
         return ReadRows(lane, state.sent, room, BATCH_BYTES)
 
     def _fitting(self, rows: tuple[Row, ...]) -> tuple[tuple[Row, ...], list[Action]]:
-        """Cut to one batch: up to BATCH_BYTES, a larger row alone; an unsendable row becomes a loss report."""
+        """Cut to one batch: up to BATCH_BYTES, a larger row alone; what fits nothing becomes a report."""
         first, lost = _sendable(rows[0])
         taken = [first]
         size = len(first.body)

@@ -15,6 +15,7 @@ from random import Random
 from typing import Any
 
 import paho.mqtt.client as paho
+from paho.mqtt.enums import CallbackAPIVersion
 
 from skerry.errors import NotConnected, Rejected
 from skerry.link.backoff import Backoff
@@ -24,7 +25,7 @@ from skerry.transport.settings import MqttSettings, parse_address
 
 log = logging.getLogger("skerry.transport")
 
-#: After these answers the broker will not change its mind soon: wait for minutes. CONNACK and DISCONNECT codes.
+#: After these answers the broker will not change its mind soon: wait for minutes. MQTT 5 reason codes.
 SLOW_REASONS = {0x86, 0x87, 0x8A, 0x8E}
 SLOW_FLOOR_S = 60.0
 _JOIN_S = 3.0
@@ -78,9 +79,8 @@ class MqttTransport:
     def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
         """Hand one message to the connection.  Raises NotConnected, Rejected (too large); never waits."""
         if len(payload) > self._settings.max_payload_bytes:
-            raise Rejected(
-                f"a message of {len(payload)} bytes on {topic}; the limit is {self._settings.max_payload_bytes}"
-            )
+            limit = self._settings.max_payload_bytes
+            raise Rejected(f"a message of {len(payload)} bytes on {topic}; the limit is {limit}")
         if self._session is None:
             raise NotConnected(f"there is no connection to {self._settings.url}")
         self._session.publish(topic, payload, retain)
@@ -131,7 +131,7 @@ class MqttTransport:
             self._settings,
             self._address,
             client=self._client_class(
-                paho.CallbackAPIVersion.VERSION2,
+                CallbackAPIVersion.VERSION2,
                 client_id=self._client_id,
                 protocol=paho.MQTTv5,
                 manual_ack=True,

@@ -1,4 +1,4 @@
-"""What the link asks of a transport. A transport moves bytes; it keeps nothing that may not be lost (law 2)."""
+"""What the link asks of a transport. It moves bytes, and keeps nothing that may not be lost (law 2)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Listener(Protocol):
-    """Receives what happens on a transport; called on the owner's event loop, never on a transport's thread."""
+    """Receives what happens on a transport; called on the owner's event loop, never on another thread."""
 
     def on_up(self) -> None:
         """The connection is there and every subscription is in place."""
@@ -53,7 +53,7 @@ class Transport(Protocol):
         ...
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
-        """Hand one message to the connection (QoS 1).  Raises NotConnected, Rejected (too large); never waits."""
+        """Hand over one message (QoS 1).  Raises NotConnected, Rejected (too large); never waits."""
         ...
 
     @property

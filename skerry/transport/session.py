@@ -1,4 +1,4 @@
-"""One connection: one paho client from connect to its end. Owns the translation of paho's answers and errors."""
+"""One connection: one paho client from connect to its end. Translates paho's answers and errors."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class Session:
 
     def _set_will(self) -> None:
         if self._will is not None:
-            properties = Properties(PacketTypes.WILLMESSAGE)
+            properties = _properties(PacketTypes.WILLMESSAGE)
             properties.WillDelayInterval = self._settings.will_delay_s
             will = self._will
             self._client.will_set(will.topic, will.payload, qos=1, retain=will.retain, properties=properties)
@@ -230,10 +230,14 @@ class _Acknowledge:
 
 
 def _connect_properties() -> Properties:
-    properties = Properties(PacketTypes.CONNECT)
+    properties = _properties(PacketTypes.CONNECT)
     properties.SessionExpiryInterval = SESSION_EXPIRY_S
     properties.ReceiveMaximum = RECEIVE_MAXIMUM
     return properties
+
+
+def _properties(packet: int) -> Properties:
+    return Properties(packet)  # type: ignore[no-untyped-call]  # paho leaves it untyped
 
 
 def _no_delay(_client: Any, _userdata: Any, sock: Any) -> None:

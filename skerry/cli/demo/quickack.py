@@ -1,7 +1,7 @@
 """A paho client for brokers that hold small packets back. For the demo's embedded broker alone.
 
-Such a broker sends a second small packet only when the first is acknowledged, and the kernel delays that by some
-40 ms. TCP_QUICKACK acknowledges at once; the kernel forgets it with each exchange, so it is set around each one.
+Such a broker sends a second small packet only when the first is acknowledged, and the kernel delays that by
+some 40 ms. TCP_QUICKACK acknowledges at once; the kernel forgets it, so it is set around each exchange.
 """
 
 from __future__ import annotations
@@ -26,5 +26,5 @@ class QuickAckClient(paho.Client):
 
     def _acknowledge_at_once(self) -> None:
         sock = self.socket()
-        if sock is not None:
+        if isinstance(sock, socket.socket):  # a TLS socket is one too; a websocket is not
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)

@@ -1,0 +1,278 @@
+"""A broker in memory on a virtual clock, with every fault of a network on demand. Deterministic by its seed.
+
+Owns the clock, the wires and the retained messages; sees no wall clock, no thread and no event loop: things
+happen, and listeners are called, inside `pump`. It keeps no session: what a cut-off client misses is gone.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from random import Random
+
+import msgspec
+
+from skerry.errors import NotConnected, Rejected
+from skerry.transport.port import Listener, Message, Will
+
+
+class Faults(msgspec.Struct, frozen=True, kw_only=True):
+    """What the wires do to messages. Shares are between 0 and 1."""
+
+    delay_s: tuple[float, float] = (0.001, 0.001)  #: lowest and highest, drawn for each message
+    loss: float = 0.0
+    duplication: float = 0.0
+    reordering: bool = False  #: a message may overtake those before it
+    bytes_per_s: float = 0.0  #: 0: as fast as you like
+
+    @property
+    def is_perfect(self) -> bool:
+        """Nothing is lost, repeated or overtaken."""
+        return not (self.loss or self.duplication or self.reordering)
+
+
+class MemoryBroker:
+    """The clock, the wires, the subscriptions and the retained messages of one virtual network."""
+
+    def __init__(self, *, seed: int = 0, now_s: float = 0.0, max_payload_bytes: int = 512 * 1024) -> None:
+        """seed: decides every draw.  now_s: where the virtual clock starts."""
+        self.now_s = now_s
+        self.max_payload_bytes = max_payload_bytes
+        self.faults = Faults()
+        self.reconnect_s = 1.0  #: how long a client waits before it tries again
+        self.rng = Random(seed)
+        self.retained: dict[str, bytes] = {}
+        self.dropped = 0
+        self._due: list[tuple[float, int, Callable[[], None]]] = []
+        self._order = 0
+        self._clients: dict[str, MemoryTransport] = {}
+        self._partitioned: set[str] = set()
+        self._is_running = True
+
+    # --- the clock -------------------------------------------------------------------------------------
+
+    def at(self, when_s: float, action: Callable[[], None]) -> None:
+        """Do something at a moment of the virtual clock; equal moments keep their order."""
+        self._order += 1
+        heapq.heappush(self._due, (max(when_s, self.now_s), self._order, action))
+
+    def pump(self, until_s: float) -> None:
+        """Let everything happen that is due up to then, in order, and move the clock there."""
+        while self._due and self._due[0][0] <= until_s:
+            when_s, _, action = heapq.heappop(self._due)
+            self.now_s = max(self.now_s, when_s)
+            action()
+        self.now_s = max(self.now_s, until_s)
+
+    # --- faults ----------------------------------------------------------------------------------------
+
+    def partition(self, client_id: str) -> None:
+        """Black-hole a client: it still believes in its connection, and nothing passes either way."""
+        self._partitioned.add(client_id)
+
+    def cut(self, client_id: str) -> None:
+        """Break a client's connection: it is told, its will is published, it cannot come back before `heal`."""
+        self._partitioned.add(client_id)
+        client = self._clients.get(client_id)
+        if client is not None:
+            self._disconnect(client, "the connection was cut")
+
+    def heal(self, client_id: str) -> None:
+        """End a partition or a cut."""
+        self._partitioned.discard(client_id)
+
+    def crash(self) -> None:
+        """Kill the broker: every connection breaks without a will, retained messages are gone."""
+        self._is_running = False
+        self.retained.clear()
+        for client in list(self._clients.values()):
+            self._forget(client)
+            client.lose("the broker is gone")
+
+    def restart(self) -> None:
+        """Start the broker again; clients come back by themselves."""
+        self._is_running = True
+
+    # --- what clients ask ------------------------------------------------------------------------------
+
+    def connect(self, client: MemoryTransport) -> bool:
+        """Take a client in, ending an older connection under its name. Returns whether it could."""
+        if not self._is_running or client.client_id in self._partitioned:
+            return False
+        older = self._clients.get(client.client_id)
+        if older is not None and older is not client:
+            self._disconnect(older, "another client took this name over")
+        self._clients[client.client_id] = client
+        return True
+
+    def leave(self, client: MemoryTransport) -> None:
+        """Let a client go in order: no will."""
+        self._forget(client)
+
+    def publish(self, client: MemoryTransport, topic: str, payload: bytes, *, retain: bool) -> None:
+        """Take a message from a client's wire."""
+        self._carry(client, len(payload), lambda: self._route(topic, payload, retain))
+
+    def say_retained(self, client: MemoryTransport, topic_filter: str) -> None:
+        """Give a new subscriber what is retained on its filter."""
+        for topic, payload in list(self.retained.items()):
+            if matches(topic_filter, topic):
+                self._give(client, topic, payload, True)
+
+    def _route(self, topic: str, payload: bytes, retain: bool) -> None:
+        if not self._is_running:
+            self.dropped += 1
+            return
+        if retain and payload:
+            self.retained[topic] = payload
+        elif retain:
+            self.retained.pop(topic, None)
+        for client in list(self._clients.values()):
+            if any(matches(topic_filter, topic) for topic_filter in client.filters):
+                self._give(client, topic, payload, False)
+
+    def _give(self, client: MemoryTransport, topic: str, payload: bytes, retained: bool) -> None:
+        connection = client.connection
+        self._carry(
+            client, len(payload), lambda: client.hear(connection, topic, payload, retained), inward=True
+        )
+
+    def _carry(
+        self, client: MemoryTransport, size: int, arrive: Callable[[], None], *, inward: bool = False
+    ) -> None:
+        """Move one message over a client's wire, with whatever the faults do to it."""
+        for _ in range(1 + (self.rng.random() < self.faults.duplication)):
+            if self.rng.random() < self.faults.loss:
+                self.dropped += 1
+                continue
+            self.at(
+                client.arrival_s(self.now_s, size, self.faults, self.rng, inward=inward),
+                lambda: self._arrive(client, arrive),
+            )
+
+    def _arrive(self, client: MemoryTransport, arrive: Callable[[], None]) -> None:
+        if client.client_id in self._partitioned:
+            self.dropped += 1
+        else:
+            arrive()
+
+    def _disconnect(self, client: MemoryTransport, reason: str) -> None:
+        self._forget(client)
+        will = client.last_will
+        client.lose(reason)
+        if will is not None:
+            self._route(will.topic, will.payload, will.retain)
+
+    def _forget(self, client: MemoryTransport) -> None:
+        if self._clients.get(client.client_id) is client:
+            del self._clients[client.client_id]
+
+
+class MemoryTransport:
+    """A client of a MemoryBroker; the Transport port on its virtual clock."""
+
+    def __init__(
+        self, broker: MemoryBroker, *, client_id: str, will: Callable[[], Will] | None = None
+    ) -> None:
+        """client_id: one of its own per process.  will: made at each connect."""
+        self.client_id = client_id
+        self.filters: list[str] = []
+        self.connection = 0  #: counts connections; what belongs to an older one is not heard
+        self.last_will: Will | None = None
+        self._broker = broker
+        self._make_will = will
+        self._listener: Listener | None = None
+        self._is_up = False
+        self._free_s = [0.0, 0.0]  # when each direction of the wire has sent what it was given
+        self._last_s = [0.0, 0.0]  # when the last message of each direction arrives
+
+    def start(self, listener: Listener) -> None:
+        """Begin connecting at the present moment of the virtual clock."""
+        self._listener = listener
+        self._broker.at(self._broker.now_s, self._try)
+
+    def subscribe(self, topic_filter: str) -> None:
+        """Ask for messages on a filter, now and after every reconnect."""
+        self.filters.append(topic_filter)
+        if self._is_up:
+            self._broker.say_retained(self, topic_filter)
+
+    def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
+        """Put one message on the wire.  Raises NotConnected, Rejected (too large)."""
+        if len(payload) > self._broker.max_payload_bytes:
+            raise Rejected(f"a message of {len(payload)} bytes on {topic}")
+        if not self._is_up:
+            raise NotConnected("there is no connection to the broker in memory")
+        self._broker.publish(self, topic, payload, retain=retain)
+
+    @property
+    def is_up(self) -> bool:
+        """There is a connection right now."""
+        return self._is_up
+
+    def wake(self) -> None:
+        """Try to connect at the present moment."""
+        self._broker.at(self._broker.now_s, self._try)
+
+    def stop(self) -> None:
+        """Disconnect in order and stop for good."""
+        self._listener = None
+        self._is_up = False
+        self._broker.leave(self)
+
+    # --- the broker's side of the wire -------------------------------------------------------------------
+
+    def lose(self, reason: str) -> None:
+        """The connection is gone; try again after the broker's pause."""
+        if not self._is_up:
+            return
+        self._is_up = False
+        self._broker.at(self._broker.now_s + self._broker.reconnect_s, self._try)
+        if self._listener is not None:
+            self._listener.on_down(reason)
+
+    def hear(self, connection: int, topic: str, payload: bytes, retained: bool) -> None:
+        """A message came out of the wire."""
+        if self._is_up and connection == self.connection and self._listener is not None:
+            message = Message(topic=topic, payload=payload, retained=retained, acknowledge=_kept_nowhere)
+            self._listener.on_message(message)
+
+    def arrival_s(self, now_s: float, size: int, faults: Faults, rng: Random, *, inward: bool) -> float:
+        """Return when a message put on this wire now comes out of it."""
+        begin_s = now_s
+        if faults.bytes_per_s:
+            begin_s = max(now_s, self._free_s[inward]) + size / faults.bytes_per_s
+            self._free_s[inward] = begin_s
+        arrival_s = begin_s + rng.uniform(*faults.delay_s)
+        if not faults.reordering:
+            arrival_s = max(arrival_s, self._last_s[inward])
+            self._last_s[inward] = arrival_s
+        return arrival_s
+
+    def _try(self) -> None:
+        if self._is_up or self._listener is None:
+            return
+        if not self._broker.connect(self):
+            self._broker.at(self._broker.now_s + self._broker.reconnect_s, self._try)
+            return
+        self._is_up = True
+        self.connection += 1
+        self.last_will = self._make_will() if self._make_will else None
+        for topic_filter in self.filters:
+            self._broker.say_retained(self, topic_filter)
+        self._listener.on_up()
+
+
+def matches(topic_filter: str, topic: str) -> bool:
+    """Decide whether a topic is within an MQTT filter with `+` and `#`."""
+    wanted, parts = topic_filter.split("/"), topic.split("/")
+    for index, part in enumerate(wanted):
+        if part == "#":
+            return True
+        if index >= len(parts) or part not in ("+", parts[index]):
+            return False
+    return len(wanted) == len(parts)
+
+
+def _kept_nowhere() -> None:
+    """Acknowledge nothing: this broker forgets a message as soon as it is delivered."""
