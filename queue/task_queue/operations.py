@@ -1,7 +1,7 @@
-"""What a store can be asked to do, and its answers: plain values, so that a commit can be logged and replayed.
+"""What a store can be asked to do, and its answers: plain values, so that it can be logged and replayed.
 
-Operations handed over together are committed together. An expected refusal (a lost lease, a stale fence) is an
-answer, not an error: it changes nothing and lets the rest of the commit stand.
+Operations handed over together are committed together. An expected refusal (a lost lease, a stale fence) is
+an answer, not an error: it changes nothing and lets the rest of the commit stand.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class _Value(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Enqueue(_Value, frozen=True, kw_only=True):
-    """Accept a task. placement: set when a coordinator placed it here; lease_s: how long that holds unrenewed."""
+    """Accept a task. placement: when a coordinator placed it here; lease_s: how long that holds unrenewed."""
 
     task_id: TaskId
     task: TaskSpec
@@ -93,7 +93,7 @@ class HandOver(_Value, frozen=True, kw_only=True):
 
 
 class RefusePlacement(_Value, frozen=True, kw_only=True):
-    """Give a placed, claimed task back to the coordinator: it leaves this queue, the refusal goes into the outbox."""
+    """Give a placed, claimed task back to the coordinator: the refusal goes into the outbox."""
 
     task_id: TaskId
     reason: str
@@ -165,7 +165,7 @@ class TrimOutbox(_Value, frozen=True, kw_only=True):
 
 
 class MarkInbox(_Value, frozen=True, kw_only=True):
-    """Record that `source`'s stream is applied up to `upto`: committed together with what the rows asked for."""
+    """Record that `source`'s stream is applied up to `upto`: committed with what the rows asked for."""
 
     source: str
     epoch: str
@@ -205,7 +205,7 @@ Operation = (
 
 
 class Enqueued(_Value, frozen=True, kw_only=True):
-    """The task is accepted (once this commit is synced). is_new: False when its key or id was known already."""
+    """The task is accepted (once this commit is synced). is_new: False when its key or id was known."""
 
     task_id: TaskId
     is_new: bool = True

@@ -1,4 +1,4 @@
-"""The store port: one synchronous owner of the queue's durable state. Two adapters ship: SQLite and memory."""
+"""The store port: one synchronous owner of the queue's durable state. SQLite and memory provide it."""
 
 from __future__ import annotations
 
@@ -111,6 +111,10 @@ class Store(Protocol):
 
     def held_placements(self, limit: int = 5000) -> list[TaskId]:
         """Return the placed tasks that have not ended, oldest first."""
+        ...
+
+    def tidy(self) -> None:
+        """Give unused space back; for idle moments, by the thread that applies."""
         ...
 
     def close(self) -> None:

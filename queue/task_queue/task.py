@@ -46,41 +46,56 @@ class Event(StrEnum):
     CANCELLED = "cancelled"
     DROPPED = "dropped"
     REPLAYED = "replayed"
+    PLACED = "placed"  #: a coordinator placed it here, though it had gone or ended under an older placement
 
 
 FINAL = frozenset({State.DONE, State.DEAD, State.EXPIRED, State.CANCELLED, State.UNKNOWN})
 
-#: (state, event) → the states it may lead to. `returned` carries whatever end the task met elsewhere.
+OPEN = frozenset(State) - FINAL
+
+#: A dropped task leaves this queue; one that was handed over from here waits for its end elsewhere.
+_DROPPED = frozenset({State.CANCELLED, State.HANDED_OVER})
+
+#: (state, event) → the states it may lead to. `returned` carries whatever end the task met elsewhere: also
+#: for a task that was handed over, placed back here and meanwhile ended somewhere else.
 TRANSITIONS: dict[tuple[State, Event], frozenset[State]] = {
     (State.DELAYED, Event.DUE): frozenset({State.READY, State.BLOCKED}),
     (State.DELAYED, Event.EXPIRED): frozenset({State.EXPIRED}),
     (State.DELAYED, Event.CANCELLED): frozenset({State.CANCELLED}),
-    (State.DELAYED, Event.DROPPED): frozenset({State.CANCELLED}),
+    (State.DELAYED, Event.DROPPED): _DROPPED,
     (State.BLOCKED, Event.UNBLOCKED): frozenset({State.READY}),
     (State.BLOCKED, Event.EXPIRED): frozenset({State.EXPIRED}),
     (State.BLOCKED, Event.CANCELLED): frozenset({State.CANCELLED}),
-    (State.BLOCKED, Event.DROPPED): frozenset({State.CANCELLED}),
+    (State.BLOCKED, Event.DROPPED): _DROPPED,
     (State.READY, Event.CLAIMED): frozenset({State.LEASED}),
     (State.READY, Event.EXPIRED): frozenset({State.EXPIRED}),
     (State.READY, Event.CANCELLED): frozenset({State.CANCELLED}),
-    (State.READY, Event.DROPPED): frozenset({State.CANCELLED}),
+    (State.READY, Event.DROPPED): _DROPPED,
     (State.LEASED, Event.RELEASED): frozenset({State.READY}),
     (State.LEASED, Event.STARTED): frozenset({State.RUNNING}),
     (State.LEASED, Event.HANDED_OVER): frozenset({State.HANDED_OVER}),
     (State.LEASED, Event.EXHAUSTED): frozenset({State.DEAD}),
     (State.LEASED, Event.EXPIRED): frozenset({State.EXPIRED}),
     (State.LEASED, Event.CANCELLED): frozenset({State.CANCELLED}),
-    (State.LEASED, Event.DROPPED): frozenset({State.CANCELLED}),
+    (State.LEASED, Event.DROPPED): _DROPPED,
     (State.RUNNING, Event.SUCCEEDED): frozenset({State.DONE}),
     (State.RUNNING, Event.RETRIED): frozenset({State.READY, State.DELAYED}),
     (State.RUNNING, Event.EXHAUSTED): frozenset({State.DEAD}),
     (State.RUNNING, Event.INTERRUPTED): frozenset({State.READY, State.UNKNOWN, State.DEAD}),
     (State.RUNNING, Event.EXPIRED): frozenset({State.EXPIRED}),
     (State.RUNNING, Event.CANCELLED): frozenset({State.CANCELLED}),
-    (State.RUNNING, Event.DROPPED): frozenset({State.CANCELLED}),
+    (State.RUNNING, Event.DROPPED): _DROPPED,
     (State.HANDED_OVER, Event.RETURNED): FINAL,
     (State.HANDED_OVER, Event.CANCELLED): frozenset({State.CANCELLED}),
+    (State.HANDED_OVER, Event.PLACED): frozenset({State.READY}),
+    (State.DELAYED, Event.RETURNED): FINAL,
+    (State.BLOCKED, Event.RETURNED): FINAL,
+    (State.READY, Event.RETURNED): FINAL,
+    (State.LEASED, Event.RETURNED): FINAL,
+    (State.RUNNING, Event.RETURNED): FINAL,
     (State.DEAD, Event.REPLAYED): frozenset({State.READY, State.BLOCKED}),
+    (State.DEAD, Event.PLACED): frozenset({State.READY, State.BLOCKED}),
+    (State.CANCELLED, Event.PLACED): frozenset({State.READY, State.BLOCKED}),
 }
 
 

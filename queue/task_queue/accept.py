@@ -1,0 +1,151 @@
+"""The door: which tasks are taken in, which are known already, which are refused. Rules only."""
+
+from __future__ import annotations
+
+import msgspec
+
+from skerry.messages import Outcome
+from skerry.task import TaskSpec
+from task_queue.limits import ROW_OVERHEAD_BYTES
+from task_queue.operations import Enqueue, Enqueued, Refused
+from task_queue.rows import TaskRow, fence_of, outcome_of
+from task_queue.task import OPEN, Event, State
+from task_queue.transaction import Transaction, fenced, not_allowed
+
+
+def enqueue(tx: Transaction, op: Enqueue) -> Enqueued | Refused:
+    """Accept a task, or recognise one that was accepted before."""
+    known = tx.find(op.task_id)
+    if known is not None:
+        return (
+            Enqueued(task_id=op.task_id, is_new=False)
+            if op.placement is None
+            else _place_again(tx, known, op)
+        )
+    request_key = _key(op.task.tenant, op.task.idempotency_key) if op.placement is None else None
+    earlier = None if request_key is None else tx.tables.request(request_key)
+    if earlier is not None:
+        return Enqueued(task_id=earlier, is_new=False)
+    body = msgspec.json.encode(op.task)
+    return _refuse_for_size(tx, op, len(body)) or _insert(tx, op, body, request_key)
+
+
+def _insert(tx: Transaction, op: Enqueue, body: bytes, request_key: str | None) -> Enqueued:
+    task, seq = op.task, tx.book.next_seq()
+    queue_key = _key(task.tenant, task.ordering_key)
+    delay_s = task.delay_s if op.placement is None else None  # a placed task has waited at home
+    due_on_s, expires_on_s, deadline_on_s = durations(task, tx.on_s)
+    row = TaskRow(
+        seq=seq,
+        task_id=op.task_id,
+        state=State.DELAYED if delay_s else tx.state_in_turn(queue_key, seq),
+        priority=task.priority,
+        turn=seq,
+        kind=task.kind,
+        is_once=task.effect == "at_most_once",
+        retries=task.retries,
+        body=body,
+        accepted_wall_s=op.wall_s,
+        queue_key=queue_key,
+        request_key=request_key,
+        placement=None if op.placement is None else str(op.placement),
+        known=None if op.placement is None else str(op.placement),
+        home_node=op.home_node,
+        due_on_s=due_on_s if delay_s else None,
+        expires_on_s=expires_on_s,
+        deadline_on_s=deadline_on_s,
+        lease_on_s=_after(tx.on_s, op.lease_s),
+    )
+    tx.tables.insert(row)
+    tx.book.count(row.state, 1)
+    tx.room_bytes -= len(body) + ROW_OVERHEAD_BYTES
+    return Enqueued(task_id=op.task_id)
+
+
+def _refuse_for_size(tx: Transaction, op: Enqueue, size: int) -> Refused | None:
+    limits = tx.limits
+    if size > limits.max_document_bytes:
+        return Refused(
+            reason="too_large",
+            message=f"the task is {size} bytes, the limit is {limits.max_document_bytes}: "
+            "put large inputs into the content store and pass their hash",
+            task_id=op.task_id,
+        )
+    if tx.shortage:
+        return Refused(reason="full", message=tx.shortage, task_id=op.task_id)
+    if size + ROW_OVERHEAD_BYTES > tx.room_bytes:
+        return Refused(
+            reason="full",
+            message=f"the queue holds as much as it may ({limits.max_bytes} bytes): wait until tasks end and "
+            "their reports are acknowledged, or raise the queue's limit in the settings",
+            task_id=op.task_id,
+        )
+    return None
+
+
+def _place_again(tx: Transaction, row: TaskRow, op: Enqueue) -> Enqueued | Refused:
+    """Take a placement of a task that this queue knows.
+
+    What succeeded, expired, was cancelled by wish or may have taken effect is never run again: its end is
+    reported under the new placement, which is the only one that home will commit.  What failed or was
+    dropped runs again, unless its effect is at_most_once and it has been started.
+    """
+    placement = op.placement
+    assert placement is not None  # enqueue has asked
+    if row.placement is None and not row.is_offered:
+        return not_allowed(row, "it is this node's own and was not handed over")
+    known = fence_of(row.known)
+    if known is not None and placement < known:
+        return fenced(row, placement)
+    if row.placement == str(placement):
+        return Enqueued(task_id=row.task_id, is_new=False)
+    taken = {
+        "placement": str(placement),
+        "known": str(placement),
+        "home_node": op.home_node,
+        "lease_on_s": _after(tx.on_s, op.lease_s),
+        "waiting_for": "",
+    }
+    if row.state is State.HANDED_OVER:
+        tx.move(row, Event.PLACED, State.READY, turn=row.turn, **taken, **_FRESH)
+        return Enqueued(task_id=row.task_id)
+    if row.state in OPEN:
+        tx.amend(row, **taken)
+        return Enqueued(task_id=row.task_id, is_new=False)
+    if may_run_again(row):
+        state = tx.state_in_turn(row.queue_key, row.seq)
+        tx.move(row, Event.PLACED, state, turn=tx.book.next_seq(), **taken, **_FRESH)
+        return Enqueued(task_id=row.task_id)
+    amended = tx.amend(row, **taken)
+    tx.report_end(amended, outcome_of(row) or _DROPPED_WHILE_STARTED)
+    return Enqueued(task_id=row.task_id, is_new=False)
+
+
+#: Columns of a task that begins anew, with all its tries.
+_FRESH = {"tries": 0, "outcome": None, "ended_on_s": None, "ended_wall_s": None}
+
+_DROPPED_WHILE_STARTED = Outcome(
+    status="unknown",
+    error="it was started under an earlier placement, which was revoked: it may have taken effect",
+)
+
+
+def may_run_again(row: TaskRow) -> bool:
+    """Decide whether an ended task may be run under a new placement."""
+    was_dropped = row.state is State.CANCELLED and row.outcome is None
+    return (row.state is State.DEAD or was_dropped) and not (row.is_once and row.attempt > 0)
+
+
+def durations(task: TaskSpec, on_s: float) -> tuple[float | None, float | None, float | None]:
+    """Return when the task is due, expires and meets its deadline, in the store's powered-on seconds."""
+    return _after(on_s, task.delay_s), _after(on_s, task.expires_after_s), _after(on_s, task.deadline_s)
+
+
+def _after(on_s: float, seconds: float | None) -> float | None:
+    return None if seconds is None else on_s + seconds
+
+
+def _key(tenant: str, key: str | None) -> str | None:
+    return (
+        None if key is None else f"{tenant}\n{key}"
+    )  # a line feed keeps tenants apart whatever they are called

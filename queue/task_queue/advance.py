@@ -1,0 +1,71 @@
+"""What time asks of the queue: due tasks, expiry, lapsed placements, pruning. Rules only.
+
+Time is powered-on seconds of the store.
+"""
+
+from __future__ import annotations
+
+from skerry.ids import TaskId
+from skerry.messages import Outcome
+from task_queue.operations import Advance, Advanced
+from task_queue.rows import TaskRow
+from task_queue.streams import trim
+from task_queue.task import FINAL, Event, State
+from task_queue.transaction import Transaction
+
+Passed = tuple[tuple[TaskId, State], ...]
+
+
+def advance(tx: Transaction, op: Advance) -> Advanced:
+    """Do what is due by now, at most `limit` of each kind."""
+    expired = _expire(tx, op.limit)
+    dropped = _lapse(tx, op.limit)
+    ready = sum(_fall_due(tx, row) is State.READY for row in tx.tables.due(tx.on_s, op.limit))
+    for lane, upto in list(tx.book.trimmed.items()):
+        trim(tx, lane, upto)
+    _prune(tx, op.limit)
+    return Advanced(ready=ready, expired=expired, dropped=dropped, next_due_in_s=_next_due_in_s(tx))
+
+
+def _fall_due(tx: Transaction, row: TaskRow) -> State:
+    state = tx.state_in_turn(row.queue_key, row.seq)
+    return tx.move(row, Event.DUE, state, due_on_s=None).state
+
+
+def _expire(tx: Transaction, limit: int) -> Passed:
+    rows = [tx.seen(row) for row in tx.tables.expiring(tx.on_s, limit)]
+    outcome = Outcome(status="expired", error="its time ran out before it succeeded")
+    for row in rows:
+        current = tx.find(row.task_id)  # ending one task of a key makes the next one ready
+        assert current is not None
+        tx.end(current, Event.EXPIRED, State.EXPIRED, outcome)
+    return tuple((row.task_id, row.state) for row in rows)
+
+
+def _lapse(tx: Transaction, limit: int) -> Passed:
+    if tx.book.renewed_on_s > tx.on_s:
+        return ()
+    rows = [tx.seen(row) for row in tx.tables.lapsed(tx.on_s, limit)]
+    for row in rows:
+        current = tx.find(row.task_id)
+        assert current is not None
+        tx.refuse_placement(current, "the placement's lease ran out")
+    return tuple((row.task_id, row.state) for row in rows)
+
+
+def _prune(tx: Transaction, limit: int) -> None:
+    """Forget the oldest ended tasks: too old, too many, or (any) when space is short."""
+    kept = sum(tx.book.by_state.get(state, 0) for state in FINAL)
+    surplus = max(0, kept - tx.limits.keep_ended, limit if tx.is_crowded else 0)
+    old = tx.tables.ended_before(tx.on_s - tx.limits.keep_ended_s, limit)
+    rows = old if len(old) >= min(surplus, limit) else tx.tables.ended_before(tx.on_s, min(surplus, limit))
+    for row in rows:
+        tx.tables.delete_task(row)
+        tx.book.count(row.state, -1)
+
+
+def _next_due_in_s(tx: Transaction) -> float | None:
+    due, expiry, lapse = tx.tables.next_times()
+    lapse = None if lapse is None else max(lapse, tx.book.renewed_on_s)
+    times = [at for at in (due, expiry, lapse) if at is not None]
+    return max(0.0, min(times) - tx.on_s) if times else None

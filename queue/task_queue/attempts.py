@@ -1,0 +1,207 @@
+"""The window and the attempts: claim, release, start, and how an attempt ends. Rules only."""
+
+from __future__ import annotations
+
+from skerry.fence import Fence
+from skerry.messages import Outcome
+from task_queue.accept import durations
+from task_queue.limits import UNCOUNTED_LIMIT
+from task_queue.operations import (
+    Cancel,
+    Changed,
+    Claim,
+    Claimed,
+    ClaimedTask,
+    Fail,
+    Finish,
+    Park,
+    Refused,
+    Release,
+    Replay,
+    Start,
+    Started,
+)
+from task_queue.rows import TaskRow, fence_of, packed, spec_of
+from task_queue.store import Attempt
+from task_queue.task import FINAL, Event, State
+from task_queue.transaction import Transaction, ended, fenced, not_allowed, not_found
+
+
+def claim(tx: Transaction, op: Claim) -> Claimed:
+    """Lease the first ready tasks in memory: nothing is written."""
+    if op.limit <= 0:
+        return Claimed(tasks=())
+    free = [seq for seq in tx.tables.ready(op.limit + len(tx.leases)) if seq not in tx.leases][: op.limit]
+    tx.leases.update(free)
+    return Claimed(tasks=tuple(_claimed(tx, row) for row in tx.tables.tasks(free)))
+
+
+def _claimed(tx: Transaction, row: TaskRow) -> ClaimedTask:
+    return ClaimedTask(
+        task_id=row.task_id,
+        task=spec_of(row),
+        attempt=row.attempt,
+        placement=fence_of(row.placement),
+        expires_in_s=None if row.expires_on_s is None else row.expires_on_s - tx.on_s,
+        deadline_in_s=None if row.deadline_on_s is None else row.deadline_on_s - tx.on_s,
+        seq=row.turn,
+    )
+
+
+def release(tx: Transaction, op: Release) -> Changed | Refused:
+    """Give a claimed task back."""
+    row = tx.find(op.task_id)
+    refused = tx.refuse_unless_leased(row, op.task_id)
+    if refused is not None or row is None:
+        return refused or not_found(op.task_id)
+    tx.leases.discard(row.seq)
+    return Changed(task_id=row.task_id, state=State.READY, was=State.LEASED)
+
+
+def start(tx: Transaction, op: Start) -> Started | Refused:
+    """Begin an attempt under a fence that no attempt had before."""
+    row = tx.find(op.task_id)
+    refused = tx.refuse_unless_leased(row, op.task_id)
+    if refused is not None or row is None:
+        return refused or not_found(op.task_id)
+    attempt = row.attempt + 1
+    fence = (fence_of(row.known) or Fence()).with_attempt(attempt)
+    tx.move(
+        row,
+        Event.STARTED,
+        State.RUNNING,
+        attempt=attempt,
+        tries=row.tries + 1,
+        fence=str(fence),
+        waiting_for="",
+    )
+    tx.tables.add_attempt(
+        row.seq, Attempt(fence=fence, device=op.device, started_wall_s=tx.wall_s, decision=op.decision)
+    )
+    return Started(task_id=row.task_id, fence=fence)
+
+
+def finish(tx: Transaction, op: Finish) -> Changed | Refused:
+    """Commit a success; the same success a second time changes nothing."""
+    row = tx.find(op.task_id)
+    if row is not None and row.state is State.DONE and row.fence == str(op.fence):
+        return Changed(task_id=row.task_id, state=State.DONE, was=State.DONE)
+    refused = _refuse_unless_current(row, op)
+    if refused is not None or row is None:
+        return refused or not_found(op.task_id)
+    size = len(packed(op.outcome) or b"")
+    if size > tx.limits.max_document_bytes:
+        return Refused(
+            reason="too_large",
+            message=f"the result is {size} bytes, the limit is {tx.limits.max_document_bytes}: "
+            "put it into the content store and return its hash",
+            task_id=row.task_id,
+        )
+    tx.end(row, Event.SUCCEEDED, State.DONE, op.outcome)
+    return Changed(task_id=row.task_id, state=State.DONE, was=State.RUNNING)
+
+
+def fail(tx: Transaction, op: Fail) -> Changed | Refused:
+    """End an attempt without success and decide whether there is another."""
+    row = tx.find(op.task_id)
+    refused = _refuse_unless_current(row, op)
+    if refused is not None or row is None:
+        return refused or not_found(op.task_id)
+    counts = op.counts or row.attempt - row.tries >= UNCOUNTED_LIMIT
+    tries = row.tries if counts else row.tries - 1
+    if row.is_once and not op.counts:  # how far it came is not known
+        after = tx.end(row, Event.INTERRUPTED, State.UNKNOWN, op.outcome, tries=tries)
+    elif row.is_once or not op.may_retry or tries > row.retries:
+        after = tx.end(row, Event.EXHAUSTED, State.DEAD, op.outcome, tries=tries)
+    else:
+        after = _retry(tx, row, op, tries)
+    return Changed(task_id=row.task_id, state=after.state, was=State.RUNNING)
+
+
+def _retry(tx: Transaction, row: TaskRow, op: Fail, tries: int) -> TaskRow:
+    tx.end_attempt(row, Event.RETRIED, op.outcome.error, op.outcome.runtime_s)
+    is_later = op.retry_after_s > 0
+    return tx.move(
+        row,
+        Event.RETRIED,
+        State.DELAYED if is_later else State.READY,
+        tries=tries,
+        due_on_s=tx.on_s + op.retry_after_s if is_later else None,
+        waiting_for=op.outcome.error,
+    )
+
+
+def _refuse_unless_current(row: TaskRow | None, op: Finish | Fail) -> Refused | None:
+    if row is None:
+        return not_found(op.task_id)
+    if row.state in FINAL:
+        return ended(row)
+    if row.fence != str(op.fence):
+        return fenced(row, op.fence)
+    if row.state is not State.RUNNING:
+        return Refused(
+            reason="lease_lost",
+            message=f"attempt {op.fence} of task {row.task_id} is over: the task is {row.state}",
+            task_id=row.task_id,
+        )
+    return None
+
+
+def interrupt(tx: Transaction, row: TaskRow) -> None:
+    """Settle an attempt that the end of its agent cut off. It counts: a task may be what killed the agent."""
+    if row.is_once:
+        outcome = Outcome(status="unknown", error="the agent stopped while it ran: it may have taken effect")
+        tx.end(row, Event.INTERRUPTED, State.UNKNOWN, outcome)
+    elif row.tries > row.retries:
+        outcome = Outcome(
+            status="dead",
+            error=f"the agent stopped in each of its last attempts ({row.tries}): not tried again",
+        )
+        tx.end(row, Event.INTERRUPTED, State.DEAD, outcome)
+    else:
+        tx.end_attempt(row, Event.INTERRUPTED, "the agent stopped while it ran")
+        tx.move(row, Event.INTERRUPTED, State.READY)
+
+
+def park(tx: Transaction, op: Park) -> Changed | Refused:
+    """Dead-letter a claimed task with its reason."""
+    row = tx.find(op.task_id)
+    refused = tx.refuse_unless_leased(row, op.task_id)
+    if refused is not None or row is None:
+        return refused or not_found(op.task_id)
+    outcome = Outcome(status="dead", error=op.reason)
+    tx.end(row, Event.EXHAUSTED, State.DEAD, outcome, decision=packed(op.decision))
+    return Changed(task_id=row.task_id, state=State.DEAD, was=State.LEASED)
+
+
+def replay(tx: Transaction, op: Replay) -> Changed | Refused:
+    """Give a dead task all its tries and time again, behind what waits already."""
+    row = tx.find(op.task_id)
+    if row is None:
+        return not_found(op.task_id)
+    if row.state is not State.DEAD:
+        return not_allowed(row, f"only a dead task can be replayed, this one is {row.state}")
+    if row.placement is not None:
+        return not_allowed(row, "it was placed here; replay it where it was submitted")
+    _, expires_on_s, deadline_on_s = durations(spec_of(row), tx.on_s)
+    state = tx.state_in_turn(row.queue_key, row.seq)
+    tx.move(
+        row,
+        Event.REPLAYED,
+        state,
+        turn=tx.book.next_seq(),
+        tries=0,
+        outcome=None,
+        ended_on_s=None,
+        ended_wall_s=None,
+        waiting_for="",
+        expires_on_s=expires_on_s,
+        deadline_on_s=deadline_on_s,
+    )
+    return Changed(task_id=row.task_id, state=state, was=State.DEAD)
+
+
+def cancel_here(tx: Transaction, row: TaskRow, op: Cancel) -> Changed:
+    """End a task that this node holds at the submitter's wish."""
+    tx.end(row, Event.CANCELLED, State.CANCELLED, Outcome(status="cancelled", error="cancelled"))
+    return Changed(task_id=op.task_id, state=State.CANCELLED, was=row.state)

@@ -1,0 +1,156 @@
+"""Who holds a task: handing over, taking back, placements given up, revoked and renewed. Rules only."""
+
+from __future__ import annotations
+
+from skerry.fence import Fence
+from skerry.messages import Lane, Outcome, TaskOffered, TaskWithdrawn
+from task_queue.attempts import cancel_here
+from task_queue.operations import (
+    Cancel,
+    Changed,
+    Drop,
+    HandOver,
+    Ok,
+    RecordPlacement,
+    Refused,
+    RefusePlacement,
+    RenewPlacements,
+    Return,
+)
+from task_queue.rows import TaskRow, fence_of, packed, spec_of
+from task_queue.task import FINAL, Event, State
+from task_queue.transaction import Transaction, ended, fenced, not_allowed, not_found
+
+_END_OF_STATUS = {
+    "succeeded": State.DONE,
+    "expired": State.EXPIRED,
+    "cancelled": State.CANCELLED,
+    "unknown": State.UNKNOWN,
+}
+
+
+def hand_over(tx: Transaction, op: HandOver) -> Changed | Refused:
+    """Offer a claimed task to the coordinator; the row stays until the task's end comes back."""
+    row = tx.find(op.task_id)
+    refused = tx.refuse_unless_leased(row, op.task_id)
+    if refused is not None or row is None:
+        return refused or not_found(op.task_id)
+    if row.placement is not None:
+        return not_allowed(row, "it was placed here; refuse the placement instead of handing it over")
+    offer = TaskOffered(task_id=row.task_id, task=spec_of(row), reason=op.reason, decision=op.decision)
+    tx.send(Lane.LIVE, offer, key=row.task_id, coalesce=_offer_key(row))
+    tx.move(
+        row,
+        Event.HANDED_OVER,
+        State.HANDED_OVER,
+        is_offered=True,
+        placed_on="",
+        waiting_for=op.reason,
+        decision=packed(op.decision),
+    )
+    return Changed(task_id=row.task_id, state=State.HANDED_OVER, was=State.LEASED)
+
+
+def _offer_key(row: TaskRow) -> str:
+    return f"offer:{row.task_id}"
+
+
+def record_placement(tx: Transaction, op: RecordPlacement) -> Changed | Refused:
+    """Note where a handed-over task is, or why it waits."""
+    row = tx.find(op.task_id)
+    if row is None:
+        return not_found(op.task_id)
+    if row.state in FINAL:
+        return ended(row)
+    if not row.is_offered:
+        return not_allowed(row, "it was not handed over")
+    known = fence_of(row.known)
+    says_nothing_new = not op.node and not op.fence.path
+    if known is not None and op.fence < known and not says_nothing_new:
+        return fenced(row, op.fence)
+    tx.amend(
+        row,
+        known=row.known if says_nothing_new else str(Fence(op.fence.path)),
+        placed_on=op.node,
+        waiting_for="" if op.node else op.decision.reason,
+        decision=packed(op.decision),
+    )
+    return Changed(task_id=row.task_id, state=row.state, was=row.state)
+
+
+def take_back(tx: Transaction, op: Return) -> Changed | Refused:
+    """Commit how a handed-over task ended elsewhere; a repetition changes nothing."""
+    row = tx.find(op.task_id)
+    if row is None:
+        return not_found(op.task_id)
+    if row.state in FINAL:
+        return Changed(task_id=row.task_id, state=row.state, was=row.state)
+    if not row.is_offered:
+        return not_allowed(row, "it was not handed over")
+    known = fence_of(row.known)
+    if known is not None and op.fence < known:
+        return fenced(row, op.fence)
+    after = _END_OF_STATUS.get(op.outcome.status, State.DEAD)
+    tx.end(
+        row,
+        Event.RETURNED,
+        after,
+        op.outcome,
+        report=False,
+        fence=str(op.fence),
+        known=str(Fence(op.fence.path)) if op.fence.path else row.known,
+        attempt=max(row.attempt, op.fence.attempt),  # a replay here must go on above the attempts made there
+        placement=None,
+    )
+    tx.retract(Lane.LIVE, _offer_key(row))
+    return Changed(task_id=row.task_id, state=after, was=row.state)
+
+
+def refuse_placement(tx: Transaction, op: RefusePlacement) -> Changed | Refused:
+    """Give a placed, claimed task back."""
+    row = tx.find(op.task_id)
+    refused = tx.refuse_unless_leased(row, op.task_id)
+    if refused is not None or row is None:
+        return refused or not_found(op.task_id)
+    if row.placement is None:
+        return not_allowed(row, "it was not placed here; park it or hand it over")
+    dropped = tx.refuse_placement(row, op.reason)
+    return Changed(task_id=row.task_id, state=dropped.state, was=State.LEASED)
+
+
+def drop(tx: Transaction, op: Drop) -> Changed | Refused:
+    """Forget a task whose placement was revoked."""
+    row = tx.find(op.task_id)
+    if row is None:
+        return not_found(op.task_id)
+    if row.state in FINAL:
+        return ended(row)
+    placement = fence_of(row.placement)
+    if placement is None:
+        return not_allowed(row, "it was not placed here")
+    if Fence(op.fence.path) < placement:
+        return fenced(row, op.fence)
+    dropped = tx.drop(row, reason="the placement was revoked")
+    return Changed(task_id=row.task_id, state=dropped.state, was=row.state)
+
+
+def renew(tx: Transaction, op: RenewPlacements) -> Ok:
+    """Prolong every placement held, at the cost of one number whatever their count."""
+    tx.book.renewed_on_s = max(tx.book.renewed_on_s, tx.on_s + op.lease_s)
+    return Ok()
+
+
+def cancel(tx: Transaction, op: Cancel) -> Changed | Refused:
+    """End a task at the submitter's wish; one that was handed over is withdrawn as well."""
+    row = tx.find(op.task_id)
+    if row is None:
+        return not_found(op.task_id)
+    if row.state in FINAL:
+        return ended(row)
+    if row.state is not State.HANDED_OVER:
+        return cancel_here(tx, row, op)
+    tx.retract(Lane.LIVE, _offer_key(row))  # the withdrawal goes ahead of it, in another lane
+    tx.send(Lane.CONTROL, TaskWithdrawn(task_id=row.task_id), key=row.task_id)
+    outcome = Outcome(status="cancelled", error="cancelled after it was handed over")
+    tx.end(row, Event.CANCELLED, State.CANCELLED, outcome, report=False)
+    return Changed(task_id=row.task_id, state=State.CANCELLED, was=State.HANDED_OVER)

@@ -1,0 +1,38 @@
+"""How much one queue may hold. Owns the bounds; knows nothing of storage."""
+
+from __future__ import annotations
+
+import msgspec
+
+from skerry.task import DOCUMENT_LIMIT_BYTES
+
+MIB = 1024 * 1024
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """The bounds of one store."""
+
+    max_bytes: int = 1024 * MIB  #: of the database file
+    #: Kept free below max_bytes for the ends and reports of what was accepted; at most a tenth of max_bytes.
+    reserve_bytes: int = 64 * MIB
+    max_document_bytes: int = 2 * DOCUMENT_LIMIT_BYTES  #: of one task, or of one result
+    max_row_bytes: int = 4 * DOCUMENT_LIMIT_BYTES  #: of one outbox row
+    free_floor_bytes: int = 8 * MIB  #: no task is accepted when the file system has less than this
+    ballast_bytes: int = 2 * MIB  #: a file that is given up on a full disk, so that the rest can end in order
+    keep_ended: int = 100_000  #: ended tasks kept to recognise repeats; the oldest go first
+    keep_ended_s: float = 30 * 86400.0  #: and for how long, powered-on seconds
+
+    @property
+    def enqueue_bytes(self) -> int:
+        """Above this many bytes in use no task is accepted."""
+        return self.max_bytes - min(self.reserve_bytes, self.max_bytes // 10)
+
+
+#: A value kept with PutMeta, bytes of JSON.
+META_LIMIT_BYTES = 64 * 1024
+#: Rows that one commit deletes from the outbox at most: a longer one would hold up the commits behind it.
+TRIM_SLICE = 5000
+#: Attempts that may end through no fault of the task; those after count, so that no task runs for ever.
+UNCOUNTED_LIMIT = 20
+#: What a row costs beside its document, bytes, roughly (indexes, attempt, report).
+ROW_OVERHEAD_BYTES = 1024

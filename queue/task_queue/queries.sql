@@ -1,0 +1,284 @@
+-- Every statement of the store, by name. Transitions are named on_<event>; each names the states it may meet.
+
+-- Transitions -----------------------------------------------------------------------------------------
+
+-- name: on_due
+-- Make a due task ready, or let it wait for its key.
+UPDATE task SET
+    state = :state, due_on_s = :due_on_s
+WHERE seq = :seq AND state IN ('delayed');
+
+-- name: on_unblocked
+-- Let the next task of a key go.
+UPDATE task SET
+    state = :state
+WHERE seq = :seq AND state IN ('blocked');
+
+-- name: on_started
+-- Begin an attempt of a claimed task.
+UPDATE task SET
+    state = :state, attempt = :attempt, tries = :tries, fence = :fence, waiting_for = :waiting_for
+WHERE seq = :seq AND state IN ('ready');
+
+-- name: on_succeeded
+-- Commit a success.
+UPDATE task SET
+    state = :state, outcome = :outcome, ended_on_s = :ended_on_s, ended_wall_s = :ended_wall_s,
+    fence = :fence
+WHERE seq = :seq AND state IN ('running');
+
+-- name: on_retried
+-- Give a task another try.
+UPDATE task SET
+    state = :state, tries = :tries, due_on_s = :due_on_s, waiting_for = :waiting_for
+WHERE seq = :seq AND state IN ('running');
+
+-- name: on_exhausted
+-- Park a task that failed for good, or can never run here.
+UPDATE task SET
+    state = :state, outcome = :outcome, ended_on_s = :ended_on_s, ended_wall_s = :ended_wall_s,
+    fence = :fence, tries = :tries, decision = :decision
+WHERE seq = :seq AND state IN ('ready', 'running');
+
+-- name: on_interrupted
+-- Settle an attempt that was cut off.
+UPDATE task SET
+    state = :state, outcome = :outcome, ended_on_s = :ended_on_s, ended_wall_s = :ended_wall_s,
+    fence = :fence, tries = :tries
+WHERE seq = :seq AND state IN ('running');
+
+-- name: on_handed_over
+-- Offer a claimed task to the coordinator.
+UPDATE task SET
+    state = :state, is_offered = :is_offered, placed_on = :placed_on, waiting_for = :waiting_for,
+    decision = :decision
+WHERE seq = :seq AND state IN ('ready');
+
+-- name: on_returned
+-- Commit the end that a handed-over task met elsewhere.
+UPDATE task SET
+    state = :state, outcome = :outcome, ended_on_s = :ended_on_s, ended_wall_s = :ended_wall_s,
+    fence = :fence, known = :known, attempt = :attempt, placement = :placement
+WHERE seq = :seq AND state IN ('delayed', 'blocked', 'ready', 'running', 'handed_over');
+
+-- name: on_expired
+-- End a task whose time ran out.
+UPDATE task SET
+    state = :state, outcome = :outcome, ended_on_s = :ended_on_s, ended_wall_s = :ended_wall_s,
+    fence = :fence
+WHERE seq = :seq AND state IN ('delayed', 'blocked', 'ready', 'running');
+
+-- name: on_cancelled
+-- End a task at the submitter's wish.
+UPDATE task SET
+    state = :state, outcome = :outcome, ended_on_s = :ended_on_s, ended_wall_s = :ended_wall_s,
+    fence = :fence
+WHERE seq = :seq AND state IN ('delayed', 'blocked', 'ready', 'running', 'handed_over');
+
+-- name: on_dropped
+-- Let go of a placed task.
+UPDATE task SET
+    state = :state, placement = :placement, ended_on_s = :ended_on_s, ended_wall_s = :ended_wall_s,
+    waiting_for = :waiting_for
+WHERE seq = :seq AND state IN ('delayed', 'blocked', 'ready', 'running');
+
+-- name: on_replayed
+-- Give a dead task all its tries again.
+UPDATE task SET
+    state = :state, turn = :turn, tries = :tries, outcome = :outcome, ended_on_s = :ended_on_s,
+    ended_wall_s = :ended_wall_s, waiting_for = :waiting_for, expires_on_s = :expires_on_s,
+    deadline_on_s = :deadline_on_s
+WHERE seq = :seq AND state IN ('dead');
+
+-- name: on_placed
+-- Take a task again under a new placement.
+UPDATE task SET
+    state = :state, turn = :turn, tries = :tries, outcome = :outcome, ended_on_s = :ended_on_s,
+    ended_wall_s = :ended_wall_s, waiting_for = :waiting_for, placement = :placement, known = :known,
+    home_node = :home_node, lease_on_s = :lease_on_s
+WHERE seq = :seq AND state IN ('handed_over', 'dead', 'cancelled');
+
+-- Tasks -----------------------------------------------------------------------------------------------
+
+-- name: insert_task
+-- Accept a task.
+INSERT INTO task (
+    seq, task_id, state, priority, turn, kind, is_once, retries, body, accepted_wall_s, queue_key,
+    request_key, attempt, tries, placement, known, is_offered, home_node, placed_on, fence, due_on_s,
+    expires_on_s, deadline_on_s, lease_on_s, ended_on_s, ended_wall_s, waiting_for, outcome, decision
+) VALUES (
+    :seq, :task_id, :state, :priority, :turn, :kind, :is_once, :retries, :body, :accepted_wall_s,
+    :queue_key, :request_key, :attempt, :tries, :placement, :known, :is_offered, :home_node, :placed_on,
+    :fence, :due_on_s, :expires_on_s, :deadline_on_s, :lease_on_s, :ended_on_s, :ended_wall_s,
+    :waiting_for, :outcome, :decision
+);
+
+-- name: amend_task
+-- Write what may change without a change of state.
+UPDATE task SET
+    placement = :placement, known = :known, home_node = :home_node, placed_on = :placed_on,
+    lease_on_s = :lease_on_s, waiting_for = :waiting_for, decision = :decision
+WHERE seq = :seq;
+
+-- name: delete_task
+-- Forget an ended task; its attempts go with it.
+DELETE FROM task WHERE seq = :seq AND ended_on_s IS NOT NULL;
+
+-- name: task_by_id
+-- One task.
+SELECT * FROM task WHERE task_id = :task_id;
+
+-- name: task_by_seq
+-- One task.
+SELECT * FROM task WHERE seq = :seq;
+
+-- name: task_by_request
+-- Which task was accepted under a key.
+SELECT task_id FROM task WHERE request_key = :request_key;
+
+-- name: first_open
+-- The oldest unended task of an ordering key.
+SELECT * FROM task
+WHERE queue_key IS NOT NULL AND state IN ('delayed', 'blocked', 'ready', 'running', 'handed_over')
+    AND queue_key = :queue_key
+ORDER BY turn LIMIT 1;
+
+-- name: ready
+-- Numbers of the first ready tasks, from the index alone.
+SELECT seq FROM task WHERE state = 'ready' ORDER BY priority DESC, turn LIMIT :limit;
+
+-- name: due
+-- Delayed tasks whose time has come.
+SELECT * FROM task WHERE state = 'delayed' AND due_on_s <= :on_s ORDER BY due_on_s LIMIT :limit;
+
+-- name: expiring
+-- Unended tasks, here, whose time ran out.
+SELECT * FROM task
+WHERE expires_on_s IS NOT NULL AND state IN ('delayed', 'blocked', 'ready', 'running')
+    AND expires_on_s <= :on_s
+ORDER BY expires_on_s LIMIT :limit;
+
+-- name: lapsed
+-- Placed tasks, not started, whose own lease ran out.
+SELECT * FROM task
+WHERE lease_on_s IS NOT NULL AND placement IS NOT NULL AND state IN ('delayed', 'blocked', 'ready')
+    AND lease_on_s <= :on_s
+ORDER BY lease_on_s LIMIT :limit;
+
+-- name: ended_before
+-- The tasks that ended first.
+SELECT * FROM task WHERE ended_on_s IS NOT NULL AND ended_on_s < :on_s ORDER BY ended_on_s LIMIT :limit;
+
+-- name: running
+-- Tasks with an attempt under way.
+SELECT * FROM task WHERE state = 'running' ORDER BY seq;
+
+-- name: next_times
+-- When time asks for something again: due, expiry, lapse of a lease.
+SELECT
+    (SELECT due_on_s FROM task WHERE state = 'delayed' ORDER BY due_on_s LIMIT 1),
+    (SELECT expires_on_s FROM task
+     WHERE expires_on_s IS NOT NULL AND state IN ('delayed', 'blocked', 'ready', 'running')
+     ORDER BY expires_on_s LIMIT 1),
+    (SELECT lease_on_s FROM task
+     WHERE lease_on_s IS NOT NULL AND placement IS NOT NULL AND state IN ('delayed', 'blocked', 'ready')
+     ORDER BY lease_on_s LIMIT 1);
+
+-- name: held_placements
+-- Placed tasks that have not ended, oldest first.
+SELECT task_id FROM task
+WHERE placement IS NOT NULL AND state IN ('delayed', 'blocked', 'ready', 'running')
+ORDER BY seq LIMIT :limit;
+
+-- name: list_tasks
+-- A page of tasks, newest first; :leased and :states are JSON lists, the claimed ones are 'leased'.
+SELECT * FROM task
+WHERE (:before IS NULL OR task_id < :before)
+    AND (:kind IS NULL OR kind = :kind)
+    AND (:states IS NULL OR iif(seq IN (SELECT value FROM json_each(:leased)), 'leased', state)
+        IN (SELECT value FROM json_each(:states)))
+ORDER BY task_id DESC LIMIT :limit;
+
+-- name: count_states
+-- How many tasks are in each state: a scan, for checks only.
+SELECT state, count(*) FROM task GROUP BY state;
+
+-- Attempts --------------------------------------------------------------------------------------------
+
+-- name: add_attempt
+-- Begin an attempt.
+INSERT INTO attempt (seq, number, fence, device, started_wall_s, ended, error, runtime_s, decision)
+VALUES (:seq, :number, :fence, :device, :started_wall_s, '', '', 0, :decision);
+
+-- name: end_attempt
+-- Close an attempt.
+UPDATE attempt SET ended = :ended, error = :error, runtime_s = :runtime_s
+WHERE seq = :seq AND number = :number AND fence = :fence AND ended = '';
+
+-- name: attempts
+-- The attempts of a task, in order.
+SELECT fence, device, started_wall_s, ended, error, runtime_s, decision FROM attempt
+WHERE seq = :seq ORDER BY number;
+
+-- Streams ---------------------------------------------------------------------------------------------
+
+-- name: append_outbox
+-- Queue a message.
+INSERT INTO outbox (lane, seq, kind, key, "coalesce", body)
+VALUES (:lane, :seq, :kind, :key, :coalesce, :body);
+
+-- name: delete_coalesced
+-- Take the older messages of a coalescing key back.
+DELETE FROM outbox WHERE lane = :lane AND "coalesce" != '' AND "coalesce" = :coalesce;
+
+-- name: trim_outbox
+-- Delete a slice of what the other side has committed.
+DELETE FROM outbox WHERE lane = :lane AND seq <= coalesce((
+    SELECT max(seq) FROM (
+        SELECT seq FROM outbox WHERE lane = :lane AND seq <= :upto ORDER BY seq LIMIT :limit
+    )
+), 0);
+
+-- name: outbox
+-- Messages of a lane, in order.
+SELECT seq, kind, key, body FROM outbox WHERE lane = :lane AND seq > :after ORDER BY seq LIMIT :limit;
+
+-- name: count_outbox
+-- How many messages wait in each lane: a scan, for checks only.
+SELECT lane, count(*) FROM outbox GROUP BY lane;
+
+-- name: mark_inbox
+-- Raise the mark of a stream.
+INSERT INTO inbox (source, epoch, lane, upto) VALUES (:source, :epoch, :lane, :upto)
+ON CONFLICT (source, epoch, lane) DO UPDATE SET upto = excluded.upto WHERE excluded.upto > upto;
+
+-- name: inbox_mark
+-- The mark of a stream.
+SELECT upto FROM inbox WHERE source = :source AND epoch = :epoch AND lane = :lane;
+
+-- The store -------------------------------------------------------------------------------------------
+
+-- name: put_meta
+-- Keep a named value.
+INSERT INTO meta (name, value) VALUES (:name, :value)
+ON CONFLICT (name) DO UPDATE SET value = excluded.value;
+
+-- name: meta
+-- A named value.
+SELECT value FROM meta WHERE name = :name;
+
+-- name: create_store
+-- Give a new store its epoch.
+INSERT INTO store (id, epoch, session, book) VALUES (1, :epoch, 0, :book) ON CONFLICT (id) DO NOTHING;
+
+-- name: store
+-- Epoch, session and book.
+SELECT epoch, session, book FROM store WHERE id = 1;
+
+-- name: begin_session
+-- Take the store over: whoever held it can write no more.
+UPDATE store SET session = session + 1 WHERE id = 1;
+
+-- name: save_book
+-- Write the book, unless another session has taken the store over.
+UPDATE store SET book = :book WHERE id = 1 AND session = :session;

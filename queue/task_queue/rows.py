@@ -1,0 +1,154 @@
+"""What a store keeps of a task, and the book of counters that each commit writes. Plain values."""
+
+from __future__ import annotations
+
+import msgspec
+
+from skerry.clock import Instant
+from skerry.decision import Decision
+from skerry.fence import Fence, parse_fence
+from skerry.ids import TaskId
+from skerry.messages import Lane, Outcome
+from skerry.task import TaskSpec
+from task_queue.store import Attempt, Depth, TaskRecord
+from task_queue.task import State
+
+
+class TaskRow(msgspec.Struct, frozen=True):
+    """One task as stored: a column a field. Times ending in `_on_s` are powered-on seconds of the store."""
+
+    seq: int
+    task_id: TaskId
+    state: State
+    priority: int
+    turn: int  #: order of arrival; a replayed task gets a new one
+    kind: str
+    is_once: bool  #: its effect is at_most_once
+    retries: int
+    body: bytes  #: the task as JSON
+    accepted_wall_s: float
+    queue_key: str | None = None  #: tenant and ordering key
+    request_key: str | None = None  #: tenant and idempotency key
+    attempt: int = 0  #: attempts ever started
+    tries: int = 0  #: those that count against `retries`
+    placement: str | None = None
+    known: str | None = None  #: the highest placement ever heard of
+    is_offered: bool = False  #: it was handed over from here
+    home_node: str = ""
+    placed_on: str = ""
+    fence: str | None = None  #: of the running attempt, or under which it ended
+    due_on_s: float | None = None
+    expires_on_s: float | None = None
+    deadline_on_s: float | None = None
+    lease_on_s: float | None = None
+    ended_on_s: float | None = None
+    ended_wall_s: float | None = None
+    waiting_for: str = ""
+    outcome: bytes | None = None
+    decision: bytes | None = None
+
+
+class OutboxRow(msgspec.Struct, frozen=True):
+    """One message that waits for the other side's acknowledgement."""
+
+    lane: Lane
+    seq: int
+    kind: str
+    key: str
+    coalesce: str
+    body: bytes
+
+
+class Book(msgspec.Struct):
+    """What changes with almost every commit, in one small row: counters, high-water marks, the clock."""
+
+    seq: int = 0
+    commits: int = 0
+    powered_s: float = 0.0  #: powered-on seconds at the last checkpoint of the clock …
+    boot_id: str = ""  #: … in this boot …
+    uptime_s: float = 0.0  #: … at this reading
+    renewed_on_s: float = 0.0  #: until then every placement is good
+    by_state: dict[State, int] = {}
+    outbox: dict[Lane, int] = {}  #: rows waiting, by lane
+    outbox_seq: dict[Lane, int] = {}  #: the last sequence number given out
+    trimmed: dict[Lane, int] = {}  #: acknowledged up to here, though not all may be deleted yet
+
+    def powered_on_s(self, now: Instant) -> float:
+        """Return the store's powered-on seconds; in another boot they go on from the last checkpoint."""
+        if now.boot_id != self.boot_id:
+            self.boot_id, self.uptime_s = now.boot_id, now.uptime_s
+        return self.powered_s + max(0.0, now.uptime_s - self.uptime_s)
+
+    def checkpoint(self, powered_s: float, now: Instant) -> None:
+        """Move the clock's base up to now."""
+        self.powered_s = powered_s
+        self.boot_id, self.uptime_s = now.boot_id, max(now.uptime_s, self.uptime_s)
+
+    def next_seq(self) -> int:
+        """Return a number never given out before."""
+        self.seq += 1
+        return self.seq
+
+    def count(self, state: State, change: int) -> None:
+        """Add to the number of tasks in a state; leased ones are counted as ready."""
+        state = stored_state(state)
+        self.by_state[state] = self.by_state.get(state, 0) + change
+
+
+def stored_state(state: State) -> State:
+    """Return the state as it is written down: a lease lives in memory only."""
+    return State.READY if state is State.LEASED else state
+
+
+def fence_of(text: str | None) -> Fence | None:
+    """Return the fence that a column holds."""
+    return None if text is None else parse_fence(text)
+
+
+def spec_of(row: TaskRow) -> TaskSpec:
+    """Return the task as submitted."""
+    return msgspec.json.decode(row.body, type=TaskSpec)
+
+
+def outcome_of(row: TaskRow) -> Outcome | None:
+    """Return how the task ended, None while it has not."""
+    return None if row.outcome is None else msgspec.json.decode(row.outcome, type=Outcome)
+
+
+def record_of(row: TaskRow, attempts: tuple[Attempt, ...] = ()) -> TaskRecord:
+    """Return what people and APIs see of a row."""
+    return TaskRecord(
+        task_id=row.task_id,
+        task=spec_of(row),
+        state=row.state,
+        attempt=row.attempt,
+        placement=fence_of(row.placement),
+        home_node=row.home_node,
+        placed_on=row.placed_on,
+        accepted_wall_s=row.accepted_wall_s,
+        ended_wall_s=row.ended_wall_s,
+        fence=fence_of(row.fence) if row.ended_wall_s is not None else None,
+        outcome=outcome_of(row),
+        waiting_for=row.waiting_for,
+        decision=decision_of(row.decision),
+        attempts=attempts,
+    )
+
+
+def decision_of(body: bytes | None) -> Decision | None:
+    """Return the decision that a column holds."""
+    return None if body is None else msgspec.json.decode(body, type=Decision)
+
+
+def packed(value: msgspec.Struct | None) -> bytes | None:
+    """Return a value as a column holds it."""
+    return None if value is None else msgspec.json.encode(value)
+
+
+def depth_of(book: Book, leased: int, bytes_used: int) -> Depth:
+    """Return the counters, with the leases that memory holds."""
+    by_state = {state: book.by_state.get(state, 0) for state in State}
+    by_state[State.READY] -= leased
+    by_state[State.LEASED] = leased
+    outbox = {lane: book.outbox.get(lane, 0) for lane in Lane}
+    return Depth(by_state=by_state, outbox=outbox, bytes_used=bytes_used)

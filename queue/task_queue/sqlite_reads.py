@@ -1,0 +1,96 @@
+"""Reads on a connection of their own, from any thread: short, one at a time, never in the writer's way."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from skerry.ids import TaskId
+from skerry.messages import Lane, Row
+from task_queue import sqlite_file
+from task_queue.queries import statements
+from task_queue.rows import TaskRow, record_of
+from task_queue.sqlite_tables import attempt_of, task_of
+from task_queue.store import TaskFilter, TaskRecord
+from task_queue.task import State
+
+
+class SqliteReads:
+    """What can be asked of the file. leases: the writer's set of claimed rows, read here only."""
+
+    def __init__(self, path: Path, leases: set[int]) -> None:
+        """Open the read-only connection."""
+        self._path = path
+        self._leases = leases
+        self._lock = threading.Lock()
+        self._sql = statements()
+        self._db = sqlite_file.open_reader(path)
+
+    def _read(self, query: str, /, **values: Any) -> list[Any]:
+        with self._lock, sqlite_file.translated(self._path):
+            return self._db.execute(self._sql[query], values).fetchall()
+
+    def _seen(self, row: TaskRow) -> TaskRow:
+        is_leased = row.state is State.READY and row.seq in self._leases
+        return msgspec.structs.replace(row, state=State.LEASED) if is_leased else row
+
+    def get(self, task_id: TaskId) -> TaskRecord | None:
+        """See Store."""
+        found = self._read("task_by_id", task_id=bytes.fromhex(task_id))
+        if not found:
+            return None
+        row = self._seen(task_of(found[0]))
+        attempts = tuple(attempt_of(columns) for columns in self._read("attempts", seq=row.seq))
+        return record_of(row, attempts)
+
+    def find(self, task_filter: TaskFilter) -> list[TaskRecord]:
+        """See Store."""
+        rows = self._read(
+            "list_tasks",
+            before=None if task_filter.before is None else bytes.fromhex(task_filter.before),
+            kind=task_filter.kind,
+            states=msgspec.json.encode(task_filter.states).decode() if task_filter.states else None,
+            leased=msgspec.json.encode(list(self._leases)).decode(),
+            limit=task_filter.limit,
+        )
+        return [record_of(self._seen(task_of(columns))) for columns in rows]
+
+    def outbox(self, lane: Lane, after: int, *, limit: int, limit_bytes: int) -> list[Row]:
+        """See Store."""
+        rows: list[Row] = []
+        size = 0
+        with self._lock, sqlite_file.translated(self._path):
+            values = {"lane": lane.value, "after": after, "limit": limit}
+            for seq, kind, key, body in self._db.execute(self._sql["outbox"], values):
+                size += len(body)
+                if rows and size > limit_bytes:
+                    break
+                rows.append(Row(seq=seq, kind=kind, body=msgspec.Raw(body), key=key))
+        return rows
+
+    def inbox_mark(self, source: str, epoch: str, lane: Lane) -> int:
+        """See Store."""
+        found = self._read("inbox_mark", source=source, epoch=epoch, lane=lane.value)
+        return found[0][0] if found else 0
+
+    def meta(self, name: str) -> Any:
+        """See Store."""
+        found = self._read("meta", name=name)
+        return msgspec.json.decode(found[0][0]) if found else None
+
+    def held_placements(self, limit: int) -> list[TaskId]:
+        """See Store."""
+        return [TaskId(task_id.hex()) for (task_id,) in self._read("held_placements", limit=limit)]
+
+    def bytes_in_use(self) -> int:
+        """Return the bytes of the file that hold something."""
+        with self._lock, sqlite_file.translated(self._path):
+            return sqlite_file.bytes_in_use(self._db)
+
+    def close(self) -> None:
+        """Close the connection."""
+        with self._lock:
+            self._db.close()

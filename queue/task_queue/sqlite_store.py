@@ -1,0 +1,254 @@
+"""The store in SQLite: one writer, synced commits, reads beside it. Owns transactions and recovery."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Self, TypeVar, cast
+
+import apsw
+import msgspec
+
+from skerry.clock import Instant
+from skerry.errors import StorageFailed
+from skerry.ids import TaskId
+from skerry.messages import Lane, Row
+from task_queue import sqlite_file
+from task_queue.ballast import Ballast
+from task_queue.limits import Limits
+from task_queue.operations import Answer, Enqueue, Operation
+from task_queue.queries import statements
+from task_queue.rows import Book, depth_of
+from task_queue.rules import perform, settle_interrupted
+from task_queue.sqlite_reads import SqliteReads
+from task_queue.sqlite_tables import SqliteTables
+from task_queue.store import Depth, TaskFilter, TaskRecord
+from task_queue.transaction import Transaction
+
+#: The powered-on clock is written at least this often, seconds: what a power cut can take from it.
+CHECKPOINT_S = 30.0
+
+_T = TypeVar("_T")
+
+
+class SqliteStore:
+    """A Store on one file. `apply` belongs to one thread at a time; reads may come from any."""
+
+    def __init__(
+        self, path: Path, *, wall_s: Callable[[], float], reports: bool = True, limits: Limits | None = None
+    ) -> None:
+        """Use SqliteStore.open, which also begins a session."""
+        self._path = path
+        self._wall_s = wall_s
+        self._reports = reports
+        self._limits = limits or Limits()
+        self._sql = statements()
+        self._leases: set[int] = set()
+        self._session = 0
+        self._is_closed = False
+        self._ballast = Ballast(path, self._limits)
+        self._connect()
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        *,
+        now: Instant,
+        wall_s: Callable[[], float],
+        reports: bool = True,
+        limits: Limits | None = None,
+    ) -> Self:
+        """Open or create the database, begin a session and settle what the last one left running.
+
+        The caller holds the directory's lock.  reports: whether ends of this node's own tasks are reported.
+        Raises StoreTooNew (the file is left as it is) and StorageFailed.
+        """
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        store = cls(path, wall_s=wall_s, reports=reports, limits=limits)
+        try:
+            store._begin_session(now)
+        except BaseException:
+            store.close()
+            raise
+        return store
+
+    def _connect(self) -> None:
+        self._db = sqlite_file.open_writer(self._path, max_bytes=self._limits.max_bytes)
+        try:
+            self._tables = SqliteTables(self._db)
+            with sqlite_file.translated(self._path):
+                empty = msgspec.json.encode(Book()).decode()
+                self._db.execute(self._sql["create_store"], {"epoch": secrets.token_hex(8), "book": empty})
+            self._load_book()
+            self._reads = SqliteReads(self._path, self._leases)
+        except BaseException:
+            self._db.close()
+            raise
+
+    def _load_book(self) -> None:
+        with sqlite_file.translated(self._path):
+            epoch, session, book = self._store_row()
+        if self._session and session != self._session:
+            raise StorageFailed(f"{self._path} was opened by another process: this one may write no more")
+        self._epoch: str = epoch
+        self._saved_book = book.encode()
+        self._book = msgspec.json.decode(self._saved_book, type=Book)
+
+    def _store_row(self) -> tuple[str, int, str]:
+        epoch, session, book = cast(
+            "tuple[str, int, str]", self._db.execute(self._sql["store"]).fetchall()[0]
+        )
+        return epoch, session, book
+
+    def _begin_session(self, now: Instant) -> None:
+        with sqlite_file.translated(self._path):
+            self._db.execute(self._sql["begin_session"])
+            self._session = self._store_row()[1]
+        self._commit(settle_interrupted, now, is_opening=True)
+
+    @property
+    def epoch(self) -> str:
+        """See Store."""
+        return self._epoch
+
+    @property
+    def session(self) -> int:
+        """See Store."""
+        return self._session
+
+    def apply(self, operations: Sequence[Operation], *, now: Instant) -> list[Answer]:
+        """See Store."""
+        accepts = any(type(op) is Enqueue for op in operations)
+        try:
+            return self._commit(lambda tx: perform(tx, operations), now, accepts=accepts)
+        except StorageFailed as error:
+            if not (isinstance(error.__cause__, apsw.FullError) and self._ballast.give_up()):
+                raise
+        with sqlite_file.translated(self._path):
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        return self._commit(lambda tx: perform(tx, operations), now, accepts=accepts)
+
+    def _commit(
+        self,
+        work: Callable[[Transaction], _T],
+        now: Instant,
+        *,
+        accepts: bool = False,
+        is_opening: bool = False,
+    ) -> _T:
+        """Run work in one transaction; when it fails, memory and file are as they were."""
+        before = set(self._leases)
+        ended: tuple[_T, set[int]] | None = None
+        try:
+            with sqlite_file.translated(self._path):
+                self._db.execute("BEGIN IMMEDIATE")
+                tx = self._transaction(now, accepts=accepts)
+                result = work(tx)
+                saved = self._save_book(tx.on_s, now, is_opening=is_opening)
+                ended = result, set(self._leases)
+                self._db.execute("COMMIT")
+        except BaseException as error:
+            self._undo(before)
+            if not isinstance(error.__cause__, apsw.IOError):
+                raise
+            self._reconnect()
+            if ended is None or saved != self._saved_book:
+                raise
+            result, leases = ended  # the commit was kept, though its sync was reported as failed
+            self._hold(leases)
+        self._saved_book = saved
+        return result
+
+    def _transaction(self, now: Instant, *, accepts: bool) -> Transaction:
+        self._tables.is_dirty = False
+        room = self._limits.enqueue_bytes - sqlite_file.bytes_in_use(self._db)
+        return Transaction(
+            tables=self._tables,
+            book=self._book,
+            leases=self._leases,
+            on_s=self._book.powered_on_s(now),
+            wall_s=self._wall_s(),
+            limits=self._limits,
+            reports=self._reports,
+            room_bytes=room,
+            is_crowded=room < self._limits.enqueue_bytes // 5,
+            shortage=self._ballast.shortage() if accepts else "",
+        )
+
+    def _save_book(self, on_s: float, now: Instant, *, is_opening: bool) -> bytes:
+        """Write the book when anything was written, or its clock is old. Returns what the file holds now."""
+        is_old = on_s - self._book.powered_s >= CHECKPOINT_S
+        if not (self._tables.is_dirty or is_opening or is_old):
+            return self._saved_book
+        self._book.checkpoint(on_s, now)
+        self._book.commits += 1
+        saved = msgspec.json.encode(self._book)
+        self._db.execute(self._sql["save_book"], {"book": saved.decode(), "session": self._session})
+        if self._db.changes() != 1:
+            raise StorageFailed(f"{self._path} was opened by another process: this one may write no more")
+        return saved
+
+    def _undo(self, leases: set[int]) -> None:
+        """Go back to before the transaction."""
+        self._hold(leases)
+        if self._db.in_transaction:  # on a full disk SQLite has rolled back by itself
+            with suppress(apsw.Error):
+                self._db.execute("ROLLBACK")
+        self._book = msgspec.json.decode(self._saved_book, type=Book)
+
+    def _hold(self, leases: set[int]) -> None:
+        self._leases.clear()
+        self._leases.update(leases)
+
+    def _reconnect(self) -> None:
+        """Reopen the file and believe what it says, once that is synced: a failed sync leaves it open."""
+        self._reads.close()
+        self._db.close()
+        self._connect()
+        with sqlite_file.translated(self._path):
+            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def get(self, task_id: TaskId) -> TaskRecord | None:
+        """See Store."""
+        return self._reads.get(task_id)
+
+    def find(self, task_filter: TaskFilter) -> list[TaskRecord]:
+        """See Store."""
+        return self._reads.find(task_filter)
+
+    def outbox(self, lane: Lane, after: int, *, limit: int, limit_bytes: int) -> list[Row]:
+        """See Store."""
+        after = max(after, self._book.trimmed.get(lane, 0))
+        return self._reads.outbox(lane, after, limit=limit, limit_bytes=limit_bytes)
+
+    def inbox_mark(self, source: str, epoch: str, lane: Lane) -> int:
+        """See Store."""
+        return self._reads.inbox_mark(source, epoch, lane)
+
+    def meta(self, name: str) -> Any:
+        """See Store."""
+        return self._reads.meta(name)
+
+    def depth(self) -> Depth:
+        """See Store."""
+        book = msgspec.json.decode(self._saved_book, type=Book)
+        return depth_of(book, len(self._leases), self._reads.bytes_in_use())
+
+    def held_placements(self, limit: int = 5000) -> list[TaskId]:
+        """See Store."""
+        return self._reads.held_placements(limit)
+
+    def tidy(self) -> None:
+        """See Store."""
+        with sqlite_file.translated(self._path):
+            sqlite_file.tidy(self._db)
+
+    def close(self) -> None:
+        """See Store. A second call does nothing."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._reads.close()
+            self._db.close()

@@ -1,0 +1,178 @@
+"""The tables in SQLite: values to columns and back, by named statements on one connection. Knows no rules."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import apsw
+import msgspec
+
+from skerry.errors import InvalidTransition
+from skerry.fence import Fence, parse_fence
+from skerry.ids import TaskId
+from skerry.messages import Lane
+from task_queue.queries import columns_written, statements
+from task_queue.rows import OutboxRow, TaskRow, decision_of, packed, stored_state
+from task_queue.store import Attempt
+from task_queue.task import Event, State
+
+_FIELDS = TaskRow.__struct_fields__
+_STATES = {state.value: state for state in State}
+
+
+def task_of(columns: Sequence[Any]) -> TaskRow:
+    """Return a row of the task table as a value."""
+    seq, task_id, state, priority, turn, kind, is_once, *rest = columns
+    row = TaskRow(seq, TaskId(task_id.hex()), _STATES[state], priority, turn, kind, bool(is_once), *rest)
+    return row
+
+
+def columns_of(row: TaskRow) -> dict[str, Any]:
+    """Return a value as named columns."""
+    columns = {name: getattr(row, name) for name in _FIELDS}
+    columns["task_id"] = bytes.fromhex(row.task_id)
+    columns["state"] = stored_state(row.state).value
+    return columns
+
+
+def attempt_of(columns: Sequence[Any]) -> Attempt:
+    """Return a row of the attempt table as a value."""
+    fence, device, started_wall_s, ended, error, runtime_s, decision = columns
+    return Attempt(
+        fence=parse_fence(fence),
+        device=device,
+        started_wall_s=started_wall_s,
+        decision=decision_of(decision),
+        ended=ended,
+        error=error,
+        runtime_s=runtime_s,
+    )
+
+
+class SqliteTables:
+    """Tables on one connection. is_dirty: something was written since it was last cleared."""
+
+    def __init__(self, db: apsw.Connection) -> None:
+        """Work on db, inside the transactions that its owner begins and ends."""
+        self._db = db
+        self._sql = statements()
+        self.is_dirty = False
+
+    def _read(self, name: str, **values: Any) -> list[Any]:
+        return self._db.execute(self._sql[name], values).fetchall()
+
+    def _write(self, name: str, values: dict[str, Any]) -> int:
+        self._db.execute(self._sql[name], values)
+        changed = self._db.changes()
+        self.is_dirty = self.is_dirty or changed > 0
+        return changed
+
+    def _tasks(self, name: str, **values: Any) -> list[TaskRow]:
+        return [task_of(columns) for columns in self._read(name, **values)]
+
+    def task(self, task_id: TaskId) -> TaskRow | None:
+        """See Tables."""
+        return next(iter(self._tasks("task_by_id", task_id=bytes.fromhex(task_id))), None)
+
+    def tasks(self, seqs: Sequence[int]) -> list[TaskRow]:
+        """See Tables."""
+        return [row for seq in seqs for row in self._tasks("task_by_seq", seq=seq)]
+
+    def request(self, request_key: str) -> TaskId | None:
+        """See Tables."""
+        found = self._read("task_by_request", request_key=request_key)
+        return TaskId(found[0][0].hex()) if found else None
+
+    def insert(self, row: TaskRow) -> None:
+        """See Tables."""
+        self._write("insert_task", columns_of(row))
+
+    def move(self, row: TaskRow, event: Event, changed: frozenset[str]) -> None:
+        """See Tables."""
+        name = f"on_{event.value}"
+        unwritten = changed - columns_written(name)
+        assert not unwritten, f"{name} does not write {sorted(unwritten)}"
+        if self._write(name, columns_of(row)) != 1:
+            stored = self.task(row.task_id)
+            raise InvalidTransition(stored.state if stored else "absent", event)
+
+    def amend(self, row: TaskRow) -> None:
+        """See Tables."""
+        self._write("amend_task", columns_of(row))
+
+    def delete_task(self, row: TaskRow) -> None:
+        """See Tables."""
+        self._write("delete_task", {"seq": row.seq})
+
+    def first_open(self, queue_key: str) -> TaskRow | None:
+        """See Tables."""
+        return next(iter(self._tasks("first_open", queue_key=queue_key)), None)
+
+    def ready(self, limit: int) -> list[int]:
+        """See Tables."""
+        return [seq for (seq,) in self._read("ready", limit=limit)]
+
+    def due(self, on_s: float, limit: int) -> list[TaskRow]:
+        """See Tables."""
+        return self._tasks("due", on_s=on_s, limit=limit)
+
+    def expiring(self, on_s: float, limit: int) -> list[TaskRow]:
+        """See Tables."""
+        return self._tasks("expiring", on_s=on_s, limit=limit)
+
+    def lapsed(self, on_s: float, limit: int) -> list[TaskRow]:
+        """See Tables."""
+        return self._tasks("lapsed", on_s=on_s, limit=limit)
+
+    def ended_before(self, on_s: float, limit: int) -> list[TaskRow]:
+        """See Tables."""
+        return self._tasks("ended_before", on_s=on_s, limit=limit)
+
+    def running(self) -> list[TaskRow]:
+        """See Tables."""
+        return self._tasks("running")
+
+    def next_times(self) -> tuple[float | None, float | None, float | None]:
+        """See Tables."""
+        due, expiry, lapse = self._read("next_times")[0]
+        return due, expiry, lapse
+
+    def add_attempt(self, seq: int, attempt: Attempt) -> None:
+        """See Tables."""
+        self._write(
+            "add_attempt",
+            {
+                "seq": seq,
+                "number": attempt.fence.attempt,
+                "fence": str(attempt.fence),
+                "device": attempt.device,
+                "started_wall_s": attempt.started_wall_s,
+                "decision": packed(attempt.decision),
+            },
+        )
+
+    def end_attempt(self, seq: int, fence: Fence, ended: str, error: str, runtime_s: float) -> None:
+        """See Tables."""
+        values = {"seq": seq, "number": fence.attempt, "fence": str(fence)}
+        self._write("end_attempt", {**values, "ended": ended, "error": error, "runtime_s": runtime_s})
+
+    def append_outbox(self, row: OutboxRow) -> None:
+        """See Tables."""
+        self._write("append_outbox", {**msgspec.structs.asdict(row), "lane": row.lane.value})
+
+    def delete_coalesced(self, lane: Lane, coalesce: str) -> int:
+        """See Tables."""
+        return self._write("delete_coalesced", {"lane": lane.value, "coalesce": coalesce})
+
+    def trim_outbox(self, lane: Lane, upto: int, limit: int) -> int:
+        """See Tables."""
+        return self._write("trim_outbox", {"lane": lane.value, "upto": upto, "limit": limit})
+
+    def mark_inbox(self, source: str, epoch: str, lane: Lane, upto: int) -> None:
+        """See Tables."""
+        self._write("mark_inbox", {"source": source, "epoch": epoch, "lane": lane.value, "upto": upto})
+
+    def put_meta(self, name: str, value: bytes) -> None:
+        """See Tables."""
+        self._write("put_meta", {"name": name, "value": value})

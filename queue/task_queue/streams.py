@@ -1,0 +1,52 @@
+"""Outbox, inbox and small named values. Rules only: what is appended, acknowledged and marked."""
+
+from __future__ import annotations
+
+import msgspec
+
+from skerry.messages import Lane
+from task_queue.limits import META_LIMIT_BYTES, TRIM_SLICE
+from task_queue.operations import Appended, AppendOutbox, MarkInbox, Ok, PutMeta, Refused, TrimOutbox
+from task_queue.transaction import Transaction
+
+
+def append_outbox(tx: Transaction, op: AppendOutbox) -> Appended | Refused:
+    """Queue a message, unless no batch could carry it."""
+    if len(op.body) > tx.limits.max_row_bytes:
+        return Refused(
+            reason="too_large",
+            message=f"a {op.kind} message of {len(op.body)} bytes; the limit is {tx.limits.max_row_bytes}",
+        )
+    return Appended(seq=tx.append(op.lane, op.kind, op.body, key=op.key, coalesce=op.coalesce))
+
+
+def trim_outbox(tx: Transaction, op: TrimOutbox) -> Ok:
+    """Delete what the other side has committed: a slice now, the rest as time advances."""
+    upto = min(op.upto, tx.book.outbox_seq.get(op.lane, 0))  # a peer's mistake must not hide rows to come
+    if upto > tx.book.trimmed.get(op.lane, 0):
+        trim(tx, op.lane, upto)
+    return Ok()
+
+
+def trim(tx: Transaction, lane: Lane, upto: int) -> None:
+    """Delete a slice of the lane's acknowledged rows."""
+    tx.book.trimmed[lane] = upto
+    gone = tx.tables.trim_outbox(lane, upto, TRIM_SLICE) if tx.book.outbox.get(lane, 0) else 0
+    tx.book.outbox[lane] = tx.book.outbox.get(lane, 0) - gone
+
+
+def mark_inbox(tx: Transaction, op: MarkInbox) -> Ok:
+    """Raise the mark of a source's stream."""
+    tx.tables.mark_inbox(op.source, op.epoch, op.lane, op.upto)
+    return Ok()
+
+
+def put_meta(tx: Transaction, op: PutMeta) -> Ok | Refused:
+    """Keep a small value."""
+    body = msgspec.json.encode(op.value)
+    if len(body) > META_LIMIT_BYTES:
+        return Refused(
+            reason="too_large", message=f"{op.name} is {len(body)} bytes, the limit is {META_LIMIT_BYTES}"
+        )
+    tx.tables.put_meta(op.name, body)
+    return Ok()

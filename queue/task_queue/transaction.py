@@ -1,0 +1,217 @@
+"""What the operations of one commit share, and the moves every rule is made of.
+
+Owns the counters' bookkeeping and the memory leases; knows nothing of SQL.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from skerry.fence import Fence
+from skerry.ids import TaskId
+from skerry.messages import Lane, Outcome, PlacementRefused, TaskEnded, UpRow, row_of
+from task_queue.limits import Limits
+from task_queue.operations import Refused
+from task_queue.rows import Book, OutboxRow, TaskRow, fence_of, packed
+from task_queue.tables import Tables
+from task_queue.task import FINAL, OPEN, Event, State, check_transition
+
+
+@dataclass(kw_only=True)
+class Transaction:
+    """One commit in the making. leases: the claimed rows; room_bytes: what may still be accepted."""
+
+    tables: Tables
+    book: Book
+    leases: set[int]
+    on_s: float  #: the store's powered-on seconds now
+    wall_s: float
+    limits: Limits
+    reports: bool
+    room_bytes: int
+    is_crowded: bool = False  #: ended tasks should make room
+    shortage: str = ""  #: why no task is accepted at all
+
+    def find(self, task_id: TaskId) -> TaskRow | None:
+        """Return the row, with the lease that memory holds on it."""
+        row = self.tables.task(task_id)
+        return None if row is None else self.seen(row)
+
+    def seen(self, row: TaskRow) -> TaskRow:
+        """Return the row in the state it is really in."""
+        return msgspec.structs.replace(row, state=State.LEASED) if row.seq in self.leases else row
+
+    def move(self, row: TaskRow, event: Event, after: State, **changes: Any) -> TaskRow:
+        """Write one transition.  Raises InvalidTransition for one that the table does not hold."""
+        check_transition(row.state, event, after)
+        moved = msgspec.structs.replace(row, state=after, **changes)
+        self.tables.move(moved, event, frozenset(changes))
+        self.leases.discard(row.seq)
+        self.book.count(row.state, -1)
+        self.book.count(after, 1)
+        return moved
+
+    def amend(self, row: TaskRow, **changes: Any) -> TaskRow:
+        """Write columns that have nothing to do with the state."""
+        amended = msgspec.structs.replace(row, **changes)
+        self.tables.amend(amended)
+        return amended
+
+    def end(
+        self,
+        row: TaskRow,
+        event: Event,
+        after: State,
+        outcome: Outcome,
+        *,
+        report: bool = True,
+        **changes: Any,
+    ) -> TaskRow:
+        """End a task: its row, its attempt, its report and its successor, all in this commit."""
+        self.end_attempt(row, event, outcome.error, outcome.runtime_s)
+        ended = self.move(
+            row,
+            event,
+            after,
+            outcome=packed(outcome),
+            ended_on_s=self.on_s,
+            ended_wall_s=self.wall_s,
+            fence=changes.pop("fence", row.fence),
+            **changes,
+        )
+        if report:
+            self.report_end(ended, outcome)
+        self.unblock(ended)
+        return ended
+
+    def end_attempt(self, row: TaskRow, event: Event, error: str = "", runtime_s: float = 0.0) -> None:
+        """Close the attempt of a running row."""
+        fence = fence_of(row.fence)
+        if row.state is State.RUNNING and fence is not None:
+            self.tables.end_attempt(row.seq, fence, _ATTEMPT_END.get(event, event.value), error, runtime_s)
+
+    def report_end(self, row: TaskRow, outcome: Outcome) -> None:
+        """Queue the report of an end: under its placement (live), or of a node's own task (backlog)."""
+        placement = fence_of(row.placement)
+        if placement is None and not self.reports:
+            return
+        base = placement or fence_of(row.fence) or Fence()
+        message = TaskEnded(
+            task_id=row.task_id,
+            task_kind=row.kind,
+            fence=base.with_attempt(row.attempt),
+            outcome=outcome,
+            is_placed=placement is not None,
+            attempts=row.attempt,
+        )
+        self.send(Lane.BACKLOG if placement is None else Lane.LIVE, message, key=row.task_id)
+
+    def send(self, lane: Lane, message: UpRow, *, key: str, coalesce: str = "") -> int:
+        """Queue a message of the stream and return its sequence number."""
+        kind, body = row_of(message)
+        return self.append(lane, kind, body, key=key, coalesce=coalesce)
+
+    def append(self, lane: Lane, kind: str, body: bytes, *, key: str = "", coalesce: str = "") -> int:
+        """Queue a row; a coalescing key takes the place of the older rows with that key."""
+        if coalesce:
+            self.retract(lane, coalesce)
+        seq = self.book.outbox_seq.get(lane, 0) + 1
+        self.book.outbox_seq[lane] = seq
+        self.book.outbox[lane] = self.book.outbox.get(lane, 0) + 1
+        self.tables.append_outbox(OutboxRow(lane, seq, kind, key, coalesce, body))
+        return seq
+
+    def retract(self, lane: Lane, coalesce: str) -> None:
+        """Take back the rows with this coalescing key that are not acknowledged."""
+        gone = self.tables.delete_coalesced(lane, coalesce)
+        self.book.outbox[lane] = self.book.outbox.get(lane, 0) - gone
+
+    def drop(self, row: TaskRow, *, reason: str) -> TaskRow:
+        """Let go of a placed task; one that was handed over from here waits for its end elsewhere."""
+        self.end_attempt(row, Event.DROPPED, reason)
+        is_gone = not row.is_offered
+        dropped = self.move(
+            row,
+            Event.DROPPED,
+            State.CANCELLED if is_gone else State.HANDED_OVER,
+            placement=row.placement if is_gone else None,
+            ended_on_s=self.on_s if is_gone else None,
+            ended_wall_s=self.wall_s if is_gone else None,
+            waiting_for=reason,
+        )
+        self.unblock(dropped)
+        return dropped
+
+    def refuse_placement(self, row: TaskRow, reason: str) -> TaskRow:
+        """Give a placed task back to the coordinator."""
+        fence = fence_of(row.placement)
+        assert fence is not None  # callers have checked that it is placed
+        self.send(
+            Lane.LIVE, PlacementRefused(task_id=row.task_id, fence=fence, reason=reason), key=row.task_id
+        )
+        return self.drop(row, reason=reason)
+
+    def unblock(self, row: TaskRow) -> None:
+        """Make the next task of the ordering key ready, when the row has ended and the next one waits."""
+        if row.queue_key is None or row.state in OPEN:
+            return
+        following = self.tables.first_open(row.queue_key)
+        if following is not None and following.state is State.BLOCKED:
+            self.move(following, Event.UNBLOCKED, State.READY)
+
+    def state_in_turn(self, queue_key: str | None, seq: int) -> State:
+        """Return ready, or blocked when an older task with the ordering key has not ended."""
+        if queue_key is None:
+            return State.READY
+        first = self.tables.first_open(queue_key)
+        return State.READY if first is None or first.seq == seq else State.BLOCKED
+
+    def refuse_unless_leased(self, row: TaskRow | None, task_id: TaskId) -> Refused | None:
+        """Return why an operation on a claimed task cannot be done, None when the claim holds."""
+        if row is None:
+            return not_found(task_id)
+        if row.state in FINAL:
+            return ended(row)
+        if row.state is not State.LEASED:
+            return Refused(
+                reason="lease_lost", message=f"the task is {row.state} and not claimed", task_id=task_id
+            )
+        return None
+
+
+_ATTEMPT_END = {
+    Event.RETRIED: "failed",
+    Event.EXHAUSTED: "failed",
+    Event.DROPPED: "cancelled",
+    Event.RETURNED: "cancelled",
+}
+
+
+def not_found(task_id: TaskId) -> Refused:
+    """Return the refusal for an id that this queue does not hold."""
+    return Refused(reason="not_found", message=f"there is no task {task_id} in this queue", task_id=task_id)
+
+
+def ended(row: TaskRow) -> Refused:
+    """Return the refusal for a task that has ended."""
+    return Refused(
+        reason="ended", message=f"task {row.task_id} has ended already: {row.state}", task_id=row.task_id
+    )
+
+
+def not_allowed(row: TaskRow, message: str) -> Refused:
+    """Return the refusal for an operation that this task's custody rules out."""
+    return Refused(reason="not_allowed", message=f"task {row.task_id}: {message}", task_id=row.task_id)
+
+
+def fenced(row: TaskRow, fence: Fence) -> Refused:
+    """Return the refusal for a fence that is not the current one."""
+    current = row.fence if row.state is State.RUNNING else row.known
+    return Refused(
+        reason="fenced",
+        message=f"fence {fence} is not current for task {row.task_id}: {current or 'none'} is",
+        task_id=row.task_id,
+    )
