@@ -96,7 +96,7 @@ def test_the_unit_waits_for_neither_network_nor_time(unit: Path) -> None:
 
 
 def test_each_unit_starts_a_module_that_exists(unit: Path) -> None:
-    module = re.search(r"^ExecStart=\S+ -m (\w+) ", unit.read_text(), re.MULTILINE)
+    module = re.search(r"^ExecStart=\S+ -P -m (\w+) ", unit.read_text(), re.MULTILINE)
 
     assert module is not None
     assert (ROOT / module[1] / "__main__.py").is_file()
