@@ -9,12 +9,15 @@ import os
 import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from skerry.errors import ServiceUnreachable, SettingsError
 
 SOCKET_NAME = "agent.sock"
+#: Where an agent keeps its data unless told otherwise.
+DATA_DIR = "/var/lib/skerry-agent"
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,19 +73,36 @@ def find_agent(
 def _usual_places(environ: Mapping[str, str]) -> Iterator[Path]:
     if environ.get("XDG_RUNTIME_DIR"):
         yield Path(environ["XDG_RUNTIME_DIR"]) / "skerry" / SOCKET_NAME
-    yield Path("/run/skerry") / SOCKET_NAME
+    yield Path("/run/skerry-agent") / SOCKET_NAME
+    yield Path(DATA_DIR) / SOCKET_NAME
 
 
 def _from_settings(path: Path) -> Endpoint:
-    """The socket, or else the TCP address, of an agent's settings file."""
+    """The socket, or else the TCP address with its token, of an agent's settings file."""
+    settings = read_toml(path)
+    api = settings.get("api", {})
+    home = Path(settings.get("data_dir") or DATA_DIR).expanduser().absolute()
+    socket = str(api.get("socket") or home / SOCKET_NAME)
+    if socket != "off":
+        return Endpoint(socket=Path(socket).expanduser())
+    scheme = "https" if api.get("tls_certificate") else "http"
+    token_file = Path(api.get("token_file") or home / "api-token").expanduser()
+    return Endpoint(url=f"{scheme}://{api.get('tcp', '')}", token=read_secret(token_file))
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return a TOML file's content.  Raises SettingsError that names the file."""
     try:
-        settings = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise SettingsError(f"the settings file {path} cannot be read: {error.strerror}") from error
+        raise SettingsError(f"the file {path} cannot be read: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path} is not valid TOML: {error}") from error
-    http = settings.get("http", {})
-    base = path.resolve().parent
-    data = base / str(settings.get("data_dir", "data"))
-    socket = str(http.get("socket", SOCKET_NAME))
-    return Endpoint(socket=data / socket)
+
+
+def read_secret(path: Path) -> str:
+    """Return the one line of a token file.  Raises SettingsError that names the file."""
+    try:
+        return path.read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"the token file {path} cannot be read: {error}") from error

@@ -80,7 +80,7 @@ def _check_same(task: TaskSpec, known: TaskRecord | None) -> None:
     if same != task:
         raise problem(
             422,
-            f"idempotency_key {task.idempotency_key!r} belongs to another task, {known.task_id}: use a new one",
+            f"idempotency_key {task.idempotency_key!r} was that of task {known.task_id}: use a new one",
             name="key-reused",
             title="The idempotency key was used before",
             field="idempotency_key",

@@ -1,0 +1,73 @@
+"""The command line: `skerry …`. It may import any part of the project, but only when a command needs it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from skerry.cli import agent, node, submit, tasks
+from skerry.cli.connect import JsonOption
+from skerry.cli.root import Root
+
+app = typer.Typer(
+    cls=Root,
+    name="skerry",
+    help="Edge-cloud federated scheduling: task queues that go on through long outages.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        version()
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    show: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Edge-cloud federated scheduling: task queues that go on through long outages.
+
+    Exit status: 0 done; 1 the task failed; 2 wrong words, settings or document; 3 not found;
+    4 no service answers; 5 refused by the service; 6 not ended in the given time.
+    """
+
+
+@app.command()
+def version(as_json: JsonOption = False) -> None:
+    """Print the versions of Skerry, Python and this machine.
+
+    Example: skerry version --json
+    """
+    import platform
+
+    from skerry import __version__
+    from skerry.cli.output import print_json
+
+    if as_json:
+        found = {"skerry": __version__, "python": platform.python_version(), "machine": platform.machine()}
+        print_json(found)
+    else:
+        typer.echo(f"skerry {__version__} (Python {platform.python_version()}, {platform.machine()})")
+
+
+app.add_typer(agent.app, name="agent")
+app.command("submit")(submit.submit)
+app.add_typer(tasks.app, name="tasks")
+app.command("explain")(tasks.explain)
+app.command("devices")(node.devices)
+app.command("queue")(node.queue)
+app.add_typer(node.models, name="models")
+
+
+def main() -> None:
+    """Run the command line; the process ends with the command's exit code."""
+    sys.exit(app())

@@ -1,0 +1,106 @@
+"""`skerry submit`: a task from a file, from standard input, or a command given in words."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from skerry.cli.connect import JsonOption, with_agent
+from skerry.cli.output import duration, print_json
+from skerry.client import Client, outcome_of
+from skerry.documents import TaskView
+from skerry.errors import SettingsError, SpecError
+from skerry.task import CommandSpec, TaskSpec, convert_task, parse_task
+
+
+@with_agent
+def submit(
+    client: Client,
+    words: Annotated[
+        list[str],
+        typer.Argument(metavar="FILE | -- ARGV...", help="A .toml or .json file, or - for standard input."),
+    ],
+    *,
+    command: Annotated[bool, typer.Option("--command", help="The words are a command to run.")] = False,
+    wait: Annotated[float | None, typer.Option(min=0, metavar="SECONDS", help="Wait for its end.")] = None,
+    kind: Annotated[str | None, typer.Option(help="Profile key, for example detect/yolo-n.")] = None,
+    key: Annotated[str | None, typer.Option(help="Idempotency key: the same twice is one task.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Hand a task to the agent on this machine. It is on disk when this returns.
+
+    Examples:
+
+      skerry submit task.toml --wait 30
+
+      skerry submit --command --wait 10 -- echo hello
+    """
+    task = _with(_command(words, kind) if command else _read(words), kind)
+    handle = client.submit(task, idempotency_key=key)
+    if wait is None:
+        if as_json:
+            print_json({"task_id": handle.task_id, "is_new": handle.is_new})
+        else:
+            typer.echo(handle.task_id)
+        return
+    show_end(handle.wait(wait), as_json=as_json)
+
+
+def show_end(view: TaskView, *, as_json: bool) -> None:
+    """Print how a task ended.  Raises TaskFailed unless it succeeded."""
+    if as_json:
+        print_json(view)
+    elif view.state == "done" and view.outcome is not None:
+        out = view.outcome
+        where = f" on {out.device} of {out.node}" if out.device else ""
+        typer.echo(f"{view.task_id} done in {duration(out.runtime_s)}{where}", err=True)
+        _print_result(out.result)
+    outcome_of(view)
+
+
+def _print_result(result: Any) -> None:
+    """A command's output as it was written; any other result as JSON."""
+    if isinstance(result, dict) and isinstance(result.get("stdout"), str):
+        typer.echo(result["stdout"], nl=not result["stdout"].endswith("\n"))
+    elif result is not None:
+        print_json(result)
+
+
+def _command(words: list[str], kind: str | None) -> TaskSpec:
+    return TaskSpec(spec=CommandSpec(argv=tuple(words)), kind=kind or "command")
+
+
+def _with(task: TaskSpec, kind: str | None) -> TaskSpec:
+    from msgspec.structs import replace
+
+    return task if kind is None else replace(task, kind=kind)
+
+
+def _read(words: list[str]) -> TaskSpec:
+    if len(words) != 1:
+        raise SettingsError("give one file, or --command and the words of the command after --")
+    name = words[0]
+    content = sys.stdin.buffer.read() if name == "-" else _content(Path(name))
+    if name.endswith(".toml") or (name == "-" and not content.lstrip().startswith(b"{")):
+        return _from_toml(content, name)
+    return parse_task(content)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise SettingsError(
+            f"{path} cannot be read: {error.strerror} (to run a command: skerry submit --command -- {path} …)"
+        ) from error
+
+
+def _from_toml(content: bytes, name: str) -> TaskSpec:
+    try:
+        return convert_task(tomllib.loads(content.decode()))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SpecError(f"{name} is not valid TOML: {error}") from error

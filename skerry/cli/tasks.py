@@ -1,0 +1,161 @@
+"""`skerry tasks`: list, show, watch, cancel, replay; and `skerry explain`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from skerry.cli.connect import JsonOption, with_agent
+from skerry.cli.output import duration, print_fields, print_json, print_line_json, print_table, wall
+from skerry.cli.submit import show_end
+from skerry.client import Client
+from skerry.documents import TaskView
+
+app = typer.Typer(
+    help="Look at the tasks of this machine's agent, cancel or replay them.", no_args_is_help=True
+)
+
+TaskIdArgument = Annotated[str, typer.Argument(metavar="ID", help="The task's id: 32 hex digits.")]
+
+
+@app.command("list")
+@with_agent
+def list_tasks(
+    client: Client,
+    *,
+    state: Annotated[list[str] | None, typer.Option(help="Only this state; may be given again.")] = None,
+    kind: Annotated[str | None, typer.Option(help="Only this kind.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")] = 50,
+    before: Annotated[str | None, typer.Option(metavar="ID", help="Only tasks older than this one.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List tasks, newest first.
+
+    Example: skerry tasks list --state dead --limit 10
+    """
+    page = client.list(states=tuple(state or ()), kind=kind, limit=limit, before=before)
+    if as_json:
+        print_json(page)
+        return
+    columns = ("id", "kind", "state", "tries", "accepted", "where", "note")
+    print_table(columns, [_row(task) for task in page.tasks], empty="no tasks")
+    if page.before:
+        typer.echo(f"there may be more: --before {page.before}", err=True)
+
+
+def _row(task: TaskView) -> tuple[object, ...]:
+    outcome = task.outcome
+    where = outcome.device if outcome and outcome.device else task.placed_on
+    note = (outcome.error if outcome else "") or task.waiting_for
+    return (task.task_id, task.kind, task.state, task.attempt, wall(task.accepted_wall_s), where, note[:100])
+
+
+@app.command()
+@with_agent
+def show(
+    client: Client,
+    task_id: TaskIdArgument,
+    *,
+    wait: Annotated[float | None, typer.Option(min=0, metavar="SECONDS", help="Wait for its end.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Show one task with its tries; with --wait, its result.
+
+    Example: skerry tasks show 019b77a0c1e84f1d2a3b4c5d6e7f8091 --wait 30
+    """
+    if wait is not None:
+        show_end(client.wait(task_id, wait), as_json=as_json)
+        return
+    view = client.get(task_id)
+    if as_json:
+        print_json(view)
+    else:
+        _print_task(view)
+
+
+def _print_task(view: TaskView) -> None:
+    outcome = view.outcome
+    print_fields(
+        {
+            "id": view.task_id,
+            "kind": view.kind,
+            "tenant": view.tenant,
+            "state": view.state,
+            "accepted": wall(view.accepted_wall_s),
+            "ended": wall(view.ended_wall_s),
+            "placed here for": view.home_node,
+            "placed on": view.placed_on,
+            "waits for": view.waiting_for,
+            "error": outcome.error if outcome else "",
+            "device": f"{outcome.device} of {outcome.node}" if outcome and outcome.device else "",
+            "decided by": outcome.decided_by if outcome else "",
+            "run time": duration(outcome.runtime_s) if outcome and outcome.runtime_s else "",
+        }
+    )
+    for attempt in view.attempts:
+        error = f": {attempt.error}" if attempt.error else ""
+        ended = attempt.ended or "running"
+        typer.echo(f"try {attempt.fence}  {wall(attempt.started_wall_s)}  {attempt.device}  {ended}{error}")
+    if outcome is not None and outcome.result is not None:
+        typer.echo("result")
+        print_json(outcome.result)
+
+
+@app.command()
+@with_agent
+def watch(
+    client: Client,
+    task_ids: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Only these tasks.")] = None,
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Print each change of a task's state as it happens, until Ctrl-C.
+
+    Example: skerry tasks watch --json
+    """
+    for change in client.watch(tasks=tuple(task_ids or ())):
+        if as_json:
+            print_line_json(change)
+        else:
+            typer.echo(f"{change.task_id}  {change.state}")
+
+
+@app.command()
+@with_agent
+def cancel(client: Client, task_id: TaskIdArgument, *, as_json: JsonOption = False) -> None:
+    """End a task; a running one's process is stopped.
+
+    Example: skerry tasks cancel 019b77a0c1e84f1d2a3b4c5d6e7f8091
+    """
+    _print_state(client.cancel(task_id), as_json=as_json)
+
+
+@app.command()
+@with_agent
+def replay(client: Client, task_id: TaskIdArgument, *, as_json: JsonOption = False) -> None:
+    """Make a task that failed for good ready again, with fresh tries.
+
+    Example: skerry tasks replay 019b77a0c1e84f1d2a3b4c5d6e7f8091
+    """
+    _print_state(client.replay(task_id), as_json=as_json)
+
+
+def _print_state(view: TaskView, *, as_json: bool) -> None:
+    if as_json:
+        print_json(view)
+    else:
+        typer.echo(f"{view.task_id}  {view.state}")
+
+
+@with_agent
+def explain(client: Client, task_id: TaskIdArgument, *, as_json: JsonOption = False) -> None:
+    """Say in words why a task is where it is: the agent's decisions, and the coordinator's if it placed it.
+
+    Example: skerry explain 019b77a0c1e84f1d2a3b4c5d6e7f8091
+    """
+    explanation = client.explain(task_id)
+    if as_json:
+        print_json(explanation)
+    else:
+        typer.echo(explanation.text)
