@@ -49,11 +49,11 @@ def _fits_ever(turn: Turn, entry: Entry) -> bool:
 
 def _why(turn: Turn, entry: Entry, ruling: Ruling) -> str:
     facts, need = turn.state.facts, entry.task.resources
+    if ruling.device_id is None:
+        return ruling.decision.reason or f"no device of {facts.node} may run it"
     if need.memory_bytes > facts.memory_bytes:
         return f"it needs {need.memory_bytes} bytes of memory, {facts.node} has {facts.memory_bytes}"
-    if need.cpu_millicores > facts.cpu_millicores:
-        return f"it needs {need.cpu_millicores} CPU millicores, {facts.node} has {facts.cpu_millicores}"
-    return ruling.decision.reason or f"no device of {facts.node} may run it"
+    return f"it needs {need.cpu_millicores} CPU millicores, {facts.node} has {facts.cpu_millicores}"
 
 
 def _wait(turn: Turn, entry: Entry, ruling: Ruling) -> None:

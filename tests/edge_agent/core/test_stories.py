@@ -1,0 +1,460 @@
+"""The life of tasks through the core: run, fail, wait, leave, be cancelled, be placed and revoked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from devices.port import Report
+from edge_agent.core.entry import Phase
+from edge_agent.core.events import DevicesChanged, LinkChanged, StopRequested
+from edge_agent.core.limits import Limits
+from edge_agent.testing import CPU, FACTS, NPU, Behaviour, World
+from skerry.fence import Fence
+from skerry.messages import Lane, Outcome
+from skerry.task import Constraints, OnnxSpec, Resources, Tensor
+from skerry.testing import a_task
+from task_queue.operations import Cancel, Drop, Enqueue, RecordPlacement, Refused, Return
+from task_queue.task import State
+
+MakeWorld = Callable[..., World]
+MODEL = "sha256:" + "ab" * 32
+ENROLLED = type(FACTS)(
+    node="edge-1", region="north", cpu_millicores=4000, memory_bytes=1 << 30, is_enrolled=True
+)
+
+
+def small(**fields: object) -> Resources:
+    return Resources(**{"cpu_millicores": 100, "memory_bytes": 1 << 20, **fields})
+
+
+def failing(status: str, error: str = "no luck") -> Behaviour:
+    return Behaviour(report=Report(status=status, error=error))
+
+
+def onnx_task(**fields: object) -> object:
+    spec = OnnxSpec(model=MODEL, inputs={"x": Tensor(dtype="float32", base64="AAAA", shape=(1,))})
+    return a_task(spec=spec, kind="detect/x", **fields)
+
+
+def test_a_task_runs_and_its_result_is_committed_with_the_decision_that_led_to_it(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world()
+
+    (task_id,) = world.submit(a_task())
+    world.run_for(2.0)
+
+    record = world.get(task_id)
+    assert record.state is State.DONE
+    assert record.outcome is not None
+    assert (record.outcome.result, record.outcome.device) == ("ok", "cpu-0")
+    assert record.attempts[0].decision is not None
+    assert record.attempts[0].decision.device == "cpu-0"
+    assert world.effects == [(task_id, Fence((), 1))]
+
+
+def test_three_hundred_tasks_end_exactly_once_within_slots_and_window(make_world: MakeWorld) -> None:
+    world = make_world(limits=Limits(window=32, claim_batch=8))
+
+    ids = world.submit(*(a_task(resources=small()) for _ in range(300)))
+    world.run_for(160.0)
+
+    assert {world.get(i).state for i in ids} == {State.DONE}
+    assert sorted(task_id for task_id, _ in world.effects) == sorted(ids)
+
+
+def test_the_start_is_on_disk_before_the_attempt_runs(make_world: MakeWorld) -> None:
+    world = make_world()
+    (task_id,) = world.submit(a_task())
+
+    while not world.attempts:
+        assert world.step()
+
+    assert world.get(task_id).state is State.RUNNING
+
+
+def test_a_failed_attempt_is_tried_again_after_a_random_wait_until_its_tries_are_used_up(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(behave=lambda task, fence, device: failing("failed"))
+
+    (task_id,) = world.submit(a_task(retries=2))
+    world.run_for(60.0)
+
+    record = world.get(task_id)
+    assert record.state is State.DEAD
+    assert [attempt.ended for attempt in record.attempts] == ["failed"] * 3
+    assert record.outcome is not None
+    assert record.outcome.error == "no luck"
+
+
+def test_a_task_that_can_never_run_is_not_tried_again(make_world: MakeWorld) -> None:
+    world = make_world(behave=lambda task, fence, device: failing("invalid", "there is no command xyz"))
+
+    (task_id,) = world.submit(a_task(retries=5))
+    world.run_for(5.0)
+
+    record = world.get(task_id)
+    assert (record.state, record.attempt) == (State.DEAD, 1)
+
+
+def test_an_at_most_once_task_that_fails_is_not_run_again(make_world: MakeWorld) -> None:
+    world = make_world(behave=lambda task, fence, device: failing("failed"))
+
+    (task_id,) = world.submit(a_task(retries=5, effect="at_most_once"))
+    world.run_for(30.0)
+
+    assert (world.get(task_id).state, world.get(task_id).attempt) == (State.DEAD, 1)
+
+
+def test_an_at_most_once_task_whose_device_died_ends_unknown(make_world: MakeWorld) -> None:
+    world = make_world(behave=lambda task, fence, device: failing("device_fault"))
+
+    (task_id,) = world.submit(a_task(effect="at_most_once"))
+    world.run_for(30.0)
+
+    assert (world.get(task_id).state, world.get(task_id).attempt) == (State.UNKNOWN, 1)
+
+
+def test_the_first_device_fault_costs_no_try_and_later_ones_do(make_world: MakeWorld) -> None:
+    world = make_world(behave=lambda task, fence, device: failing("device_fault"))
+
+    (task_id,) = world.submit(a_task(retries=1))
+    world.run_for(60.0)
+
+    record = world.get(task_id)
+    assert (record.state, record.attempt) == (State.DEAD, 3)  # one free, one, one retry
+
+
+def test_a_task_whose_device_goes_out_of_use_runs_on_another(make_world: MakeWorld) -> None:
+    def behave(task: object, fence: Fence, device: str) -> Behaviour:
+        return Behaviour(takes_s=5.0)
+
+    world = make_world(devices=(CPU, NPU), behave=behave)
+    ids = world.submit(*(a_task(resources=small()) for _ in range(12)))
+    world.settle()
+    broken = type(NPU)(**{**{f: getattr(NPU, f) for f in NPU.__struct_fields__}, "usable": False})
+
+    world.post(DevicesChanged(devices=(CPU, broken)))
+    assert not world.core.state.lanes["npu-0"].queue
+    world.run_for(60.0)
+
+    assert {world.get(i).state for i in ids} == {State.DONE}
+
+
+def test_a_task_for_a_missing_accelerator_waits_while_the_device_is_only_out_of_use(
+    make_world: MakeWorld,
+) -> None:
+    broken = type(NPU)(**{**{f: getattr(NPU, f) for f in NPU.__struct_fields__}, "usable": False})
+    world = make_world(devices=(CPU, broken))
+    (task_id,) = world.submit(a_task(resources=small(accelerator="npu")))
+    world.run_for(300.0)
+    assert world.get(task_id).state is State.LEASED
+    assert world.core.state.entries[task_id].phase is Phase.WAITING
+
+    world.post(DevicesChanged(devices=(CPU, NPU)))
+    world.run_for(5.0)
+
+    assert world.get(task_id).state is State.DONE
+
+
+def test_tasks_of_an_idle_device_are_claimed_past_a_window_full_of_waiting_ones(
+    make_world: MakeWorld,
+) -> None:
+    broken = type(NPU)(**{**{f: getattr(NPU, f) for f in NPU.__struct_fields__}, "usable": False})
+    world = make_world(devices=(CPU, broken), limits=Limits(window=8, claim_batch=4))
+    waiting = world.submit(*(a_task(resources=small(accelerator="npu")) for _ in range(12)))
+    ids = world.submit(*(a_task(resources=small(accelerator="none")) for _ in range(4)))
+
+    world.run_for(10.0)
+
+    assert {world.get(i).state for i in ids} == {State.DONE}
+    assert {world.get(i).state for i in waiting} == {State.LEASED}
+
+
+def test_what_can_never_run_here_is_parked_with_the_reason_when_there_is_no_coordinator(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world()
+
+    (task_id,) = world.submit(a_task(constraints=Constraints(regions=("south",))))
+    world.run_for(1.0)
+
+    record = world.get(task_id)
+    assert record.state is State.DEAD
+    assert record.outcome is not None
+    assert "south" in record.outcome.error
+
+
+def test_a_task_that_needs_more_memory_than_the_node_has_names_both(make_world: MakeWorld) -> None:
+    world = make_world()
+
+    (task_id,) = world.submit(a_task(resources=small(memory_bytes=1 << 40)))
+    world.run_for(1.0)
+
+    outcome = world.get(task_id).outcome
+    assert outcome is not None
+    assert "1024.0 GiB" in outcome.error
+    assert "1.0 GiB" in outcome.error
+
+
+def test_what_can_never_run_here_is_handed_over_and_its_end_comes_home(make_world: MakeWorld) -> None:
+    world = make_world(facts=ENROLLED)
+    (task_id,) = world.submit(a_task(constraints=Constraints(regions=("south",))))
+    world.run_for(1.0)
+    assert world.get(task_id).state is State.HANDED_OVER
+    offered = world.store.outbox(Lane.LIVE, 0, limit=10, limit_bytes=1 << 20)
+    assert [row.kind for row in offered] == ["task.offered"]
+    decision = world.get(task_id).decision
+    assert decision is not None
+
+    placement = Fence((1, 7), 0)
+    world.apply(RecordPlacement(task_id=task_id, fence=placement, node="edge-9", decision=decision))
+    assert world.get(task_id).placed_on == "edge-9"
+    outcome = Outcome(status="succeeded", result=42, node="edge-9")
+    world.apply(Return(task_id=task_id, fence=placement.with_attempt(1), outcome=outcome))
+
+    assert world.get(task_id).state is State.DONE
+    assert world.effects == []
+
+
+def test_a_task_that_no_device_takes_for_long_is_offered_to_the_coordinator(make_world: MakeWorld) -> None:
+    broken = type(NPU)(**{**{f: getattr(NPU, f) for f in NPU.__struct_fields__}, "usable": False})
+    world = make_world(facts=ENROLLED, devices=(CPU, broken))
+
+    (task_id,) = world.submit(a_task(resources=small(accelerator="npu")))
+    world.run_for(50.0)
+    assert world.get(task_id).state is State.LEASED
+    world.run_for(60.0)
+
+    assert world.get(task_id).state is State.HANDED_OVER
+
+
+def place(world: World, fence: Fence, task: object = None) -> str:
+    task_id = world.ids.next()
+    world.apply(
+        Enqueue(task_id=task_id, task=task or a_task(), placement=fence, home_node="edge-9", lease_s=600.0)
+    )
+    return task_id
+
+
+def test_a_placed_task_runs_under_its_placement_and_reports(make_world: MakeWorld) -> None:
+    world = make_world(facts=ENROLLED)
+
+    task_id = place(world, Fence((1, 3), 0))
+    world.run_for(2.0)
+
+    assert world.effects == [(task_id, Fence((1, 3), 1))]
+    rows = world.store.outbox(Lane.LIVE, 0, limit=10, limit_bytes=1 << 20)
+    assert "task.ended" in [row.kind for row in rows]
+
+
+def test_the_same_placement_twice_runs_once(make_world: MakeWorld) -> None:
+    world = make_world(facts=ENROLLED)
+    task_id = place(world, Fence((1, 3), 0))
+    again = Enqueue(
+        task_id=task_id, task=a_task(), placement=Fence((1, 3), 0), home_node="edge-9", lease_s=600.0
+    )
+
+    world.settle()
+    world.apply(again)
+    world.run_for(3.0)
+    world.apply(again)
+    world.run_for(3.0)
+
+    assert world.effects == [(task_id, Fence((1, 3), 1))]
+
+
+def test_a_placed_task_that_cannot_run_here_is_refused(make_world: MakeWorld) -> None:
+    world = make_world(facts=ENROLLED)
+
+    task_id = place(world, Fence((1, 3), 0), a_task(constraints=Constraints(regions=("south",))))
+    world.run_for(1.0)
+
+    kinds = [row.kind for row in world.store.outbox(Lane.CONTROL, 0, limit=10, limit_bytes=1 << 20)]
+    kinds += [row.kind for row in world.store.outbox(Lane.LIVE, 0, limit=10, limit_bytes=1 << 20)]
+    assert kinds == ["placement.refused"]
+    assert task_id not in world.core.state.entries
+
+
+def test_a_revoked_placement_stops_its_attempt_and_is_forgotten(make_world: MakeWorld) -> None:
+    world = make_world(facts=ENROLLED, behave=lambda *_: Behaviour(takes_s=100.0))
+    task_id = place(world, Fence((1, 3), 0))
+    world.run_for(1.0)
+    assert task_id in world.attempts
+
+    world.apply(Drop(task_id=task_id, fence=Fence((1, 3), 0)))
+    world.run_for(1.0)
+
+    assert task_id not in world.attempts
+    assert task_id not in world.core.state.entries
+    assert world.effects == []
+
+
+def test_a_task_placed_again_waits_until_the_old_attempt_is_seen_to_end(make_world: MakeWorld) -> None:
+    deaf = Behaviour(takes_s=100.0, is_deaf=True)
+    world = make_world(
+        facts=ENROLLED, behave=lambda task, fence, device: deaf if fence.path == (1, 3) else Behaviour()
+    )
+    task_id = place(world, Fence((1, 3), 0))
+    world.run_for(1.0)
+    world.apply(Drop(task_id=task_id, fence=Fence((1, 3), 0)))
+    again = Fence((1, 4), 0)
+
+    world.apply(Enqueue(task_id=task_id, task=a_task(), placement=again, home_node="edge-9", lease_s=600.0))
+    world.run_for(2.0)
+    assert world.effects == []  # World asserts that no attempt runs beside its predecessor
+    world.run_for(60.0)
+
+    assert [fence.path for _, fence in world.effects] == [(1, 4)]
+
+
+@pytest.mark.parametrize("after_steps", range(8))
+def test_a_cancelled_task_never_ends_otherwise_at_whatever_moment(
+    make_world: MakeWorld, after_steps: int
+) -> None:
+    world = make_world(behave=lambda *_: Behaviour(takes_s=100.0))
+    (task_id,) = world.submit(a_task())
+    for _ in range(after_steps):
+        world.step()
+
+    world.apply(Cancel(task_id=task_id))
+    world.run_for(200.0)
+
+    assert world.get(task_id).state is State.CANCELLED
+    assert world.effects == []
+    assert not world.core.state.entries
+
+
+def test_a_running_task_whose_time_ran_out_is_stopped(make_world: MakeWorld) -> None:
+    world = make_world(behave=lambda *_: Behaviour(takes_s=100.0))
+
+    (task_id,) = world.submit(a_task(expires_after_s=5.0))
+    world.run_for(8.0)
+
+    assert world.get(task_id).state is State.EXPIRED
+    assert not world.attempts
+
+
+def test_an_attempt_that_outruns_its_limit_is_stopped_by_the_core_and_tried_again(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(behave=lambda *_: Behaviour(takes_s=1000.0))
+
+    (task_id,) = world.submit(a_task(max_runtime_s=10.0, retries=0))
+    world.run_for(30.0)
+
+    record = world.get(task_id)
+    assert record.state is State.DEAD
+    assert record.outcome is not None
+    assert "max_runtime_s" in record.outcome.error
+
+
+def test_an_attempt_that_does_not_end_even_by_force_is_reported_and_keeps_its_room(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(behave=lambda *_: Behaviour(takes_s=10_000.0, is_stuck=True))
+
+    (task_id,) = world.submit(a_task(max_runtime_s=10.0, retries=0, effect="at_most_once"))
+    world.run_for(120.0)
+
+    assert world.get(task_id).state is State.UNKNOWN
+    assert any("does not end" in alarm.message for alarm in world.alarms)
+    assert world.core.state.used_cpu_millicores == 1000
+
+
+def test_a_large_task_is_not_overtaken_for_ever_by_small_ones(make_world: MakeWorld) -> None:
+    world = make_world(
+        devices=(type(CPU)(**{**{f: getattr(CPU, f) for f in CPU.__struct_fields__}, "slots": 8}),),
+        behave=lambda *_: Behaviour(takes_s=3.0),
+    )
+    world.submit(*(a_task(resources=small(cpu_millicores=1000)) for _ in range(40)))
+    (large,) = world.submit(a_task(resources=small(cpu_millicores=4000)))
+    world.submit(*(a_task(resources=small(cpu_millicores=1000)) for _ in range(200)))
+
+    world.run_for(60.0)
+
+    assert world.get(large).state is State.DONE
+
+
+def test_higher_priority_goes_first_inside_the_window(make_world: MakeWorld) -> None:
+    order: list[int] = []
+
+    def behave(task: object, fence: Fence, device: str) -> Behaviour:
+        order.append(task.priority)  # type: ignore[attr-defined]
+        return Behaviour()
+
+    world = make_world(behave=behave)
+    world.submit(*(a_task(priority=p, resources=small()) for p in (2, 2, 5, 9, 7)))
+
+    world.run_for(10.0)
+
+    assert order == [9, 7, 5, 2, 2]
+
+
+def test_a_task_whose_content_is_still_fetched_is_overtaken(make_world: MakeWorld) -> None:
+    world = make_world()
+    world.content[MODEL] = "the coordinator cannot be reached"
+    (waits,) = world.submit(onnx_task(resources=small()))
+    (goes,) = world.submit(a_task(resources=small()))
+
+    world.run_for(5.0)
+    assert (world.get(waits).state, world.get(goes).state) == (State.LEASED, State.DONE)
+    world.content[MODEL] = ""
+    world.post(LinkChanged(is_up=True))
+    world.run_for(2.0)
+
+    assert world.get(waits).state is State.DONE
+
+
+def test_a_task_whose_content_nobody_has_is_parked_with_its_name(make_world: MakeWorld) -> None:
+    world = make_world()
+
+    (task_id,) = world.submit(onnx_task())
+    world.run_for(1.0)
+
+    assert world.get(task_id).state is State.DEAD
+
+
+def test_stopping_gives_running_attempts_their_grace_and_the_rest_back(make_world: MakeWorld) -> None:
+    world = make_world(behave=lambda *_: Behaviour(takes_s=5.0))
+    ids = world.submit(*(a_task(resources=small()) for _ in range(5)))
+    world.run_for(1.0)
+
+    world.post(StopRequested(grace_s=20.0))
+    world.run_for(30.0)
+
+    assert world.has_stopped
+    states = [world.get(i).state for i in ids]
+    assert states.count(State.DONE) == 2
+    assert states.count(State.READY) == 3
+
+
+def test_attempts_that_outlast_the_grace_cost_no_try(make_world: MakeWorld) -> None:
+    world = make_world(behave=lambda *_: Behaviour(takes_s=500.0))
+    plain, once = world.submit(a_task(retries=0), a_task(effect="at_most_once"))
+    world.run_for(1.0)
+
+    world.post(StopRequested(grace_s=2.0))
+    world.run_for(30.0)
+    assert world.has_stopped
+    assert world.get(plain).state is State.READY
+    world.behave = lambda *_: Behaviour()
+    world.kill()
+    world.run_for(5.0)
+
+    assert world.get(plain).state is State.DONE
+    assert world.get(once).state is State.UNKNOWN
+
+
+def test_a_cancel_after_the_end_is_refused(make_world: MakeWorld) -> None:
+    world = make_world()
+    (task_id,) = world.submit(a_task())
+    world.run_for(3.0)
+
+    (answer,) = world.apply(Cancel(task_id=task_id))
+
+    assert isinstance(answer, Refused)
+    assert world.get(task_id).state is State.DONE
