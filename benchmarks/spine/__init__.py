@@ -1,4 +1,4 @@
-"""The spine's figures: what a task costs beyond its own work, what the agent weighs, how fast it is safe on disk.
+"""The spine's figures: what a task costs beyond its own work, what an agent weighs, how fast work is safe.
 
 A real broker, coordinator and two agents run for it, in a temporary directory, on loopback.
 """

@@ -16,7 +16,9 @@ from benchmarks.harness import Baseline, BenchmarkError, Goal, Result, Run, resu
 _MB = 1e6
 _SETTLE_S = 2.0  # heartbeats and first state have gone out; what is left is what an idle node costs
 #: What an agent cannot do without, imported and nothing more.
-_BARE = "import aiohttp.web, apsw, msgspec, paho.mqtt.client, cryptography.hazmat.primitives.asymmetric.ed25519"
+_BARE = (
+    "import aiohttp.web, apsw, msgspec, paho.mqtt.client, cryptography.hazmat.primitives.asymmetric.ed25519"
+)
 _SHOW = "import psutil; print(psutil.Process().memory_info().rss)"
 
 

@@ -99,9 +99,7 @@ def _bare_inference(path: Path, inputs: dict[str, Tensor]) -> Callable[[], Any]:
     return lambda: session.run(None, arrays)
 
 
-def _results(
-    name: str, what: str, ours: list[float], bare: list[float], directly: str
-) -> Iterator[Result]:
+def _results(name: str, what: str, ours: list[float], bare: list[float], directly: str) -> Iterator[Result]:
     for share in (50, 99):
         yield result(
             f"spine.{name}.p{share}_ms",

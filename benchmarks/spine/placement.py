@@ -49,7 +49,9 @@ def _placements(fleet: BenchmarkFleet, count: int) -> tuple[list[float], list[fl
     done: list[float] = []
     with Client(socket=fleet.agents[LONE].socket_path) as client:
         task = TaskSpec(
-            spec=OnnxSpec(model=client.add_model(pitch_model()), inputs=tone_task_inputs(220.0, seconds=0.25)),
+            spec=OnnxSpec(
+                model=client.add_model(pitch_model()), inputs=tone_task_inputs(220.0, seconds=0.25)
+            ),
             kind="benchmark/placed",
             resources=Resources(memory_bytes=64 << 20, accelerator="npu"),
         )
