@@ -71,7 +71,7 @@ class MemoryBroker:
         self._partitioned.add(client_id)
 
     def cut(self, client_id: str) -> None:
-        """Break a client's connection: it is told, its will is published, it cannot come back before `heal`."""
+        """Break a client's connection until `heal`: it is told, and its will is published."""
         self._partitioned.add(client_id)
         client = self._clients.get(client_id)
         if client is not None:

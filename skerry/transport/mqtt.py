@@ -20,7 +20,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 from skerry.errors import NotConnected, Rejected
 from skerry.link.backoff import Backoff
 from skerry.transport.port import Listener, Message, Will
-from skerry.transport.session import Session
+from skerry.transport.session import MAX_IN_FLIGHT, Session
 from skerry.transport.settings import MqttSettings, parse_address
 
 log = logging.getLogger("skerry.transport")
@@ -61,6 +61,7 @@ class MqttTransport:
         self._woken = threading.Event()
         self._session: Session | None = None  # set and read on the loop only
         self._attempt: Session | None = None  # written by the thread; the loop only asks it to end
+        self._in_flight = MAX_IN_FLIGHT
         self._said = ""
 
     def start(self, listener: Listener) -> None:
@@ -119,6 +120,9 @@ class MqttTransport:
             session = self._connect_and_stay()
             if self._stopping.is_set():
                 return
+            self._in_flight = session.in_flight
+            if session.must_retry:
+                continue
             self._report(session)
             self._backoff.session_ended(
                 time.clock_gettime(time.CLOCK_BOOTTIME) - began if session.was_up else 0.0
@@ -139,6 +143,7 @@ class MqttTransport:
             ),
             will=self._will() if self._will else None,
             filters=tuple(self._filters),
+            in_flight=self._in_flight,
             on_up=lambda: self._call(self._up, session),
             on_message=lambda message: self._call(self._deliver, message),
         )
@@ -146,8 +151,9 @@ class MqttTransport:
         try:
             session.run(self._stopping)
         except Exception as error:  # a fault in a callback must not end reconnecting for good
-            log.exception("the connection to %s broke by a fault of its own", self._settings.url)
-            session.reason = f"internal fault: {error}"
+            session.reason = f"internal fault: {error!r}"
+            if session.reason != self._said:
+                log.exception("the connection to %s broke by a fault of its own", self._settings.url)
         finally:
             self._attempt = None
         if session.was_up:

@@ -43,10 +43,14 @@ class Session:
         client: paho.Client,
         will: Will | None,
         filters: tuple[str, ...],
+        in_flight: int,
         on_up: Callable[[], None],
         on_message: Callable[[Message], None],
     ) -> None:
-        """client: fresh, manual_ack.  on_up, on_message: called on the thread that runs the session."""
+        """client: fresh, manual_ack.  in_flight: unacknowledged messages at once.
+
+        on_up, on_message: called on the thread that runs the session.
+        """
         self._settings = settings
         self._address = address
         self._client = client
@@ -57,6 +61,8 @@ class Session:
         self._largest_packet = 0
         self._is_over = False
         self.filters = filters
+        self.in_flight = in_flight
+        self.must_retry = False  #: in_flight was too high for this broker; nothing is wrong
         self.was_up = False
         self.reason = ""
         self.reason_code = 0
@@ -104,7 +110,7 @@ class Session:
     def _prepare(self) -> None:
         client, settings = self._client, self._settings
         client.connect_timeout = settings.connect_timeout_s
-        client.max_inflight_messages_set(MAX_IN_FLIGHT)
+        client.max_inflight_messages_set(self.in_flight)
         client.max_queued_messages_set(MAX_QUEUED)
         client.on_socket_open = _no_delay
         # Keeps paho from writing on the caller's thread: only this session's thread touches the socket.
@@ -162,8 +168,13 @@ class Session:
         if code.is_failure:
             self._note(code)
             return
-        limit = getattr(properties, "ReceiveMaximum", MAX_IN_FLIGHT)
-        self._client.max_inflight_messages_set(max(1, min(MAX_IN_FLIGHT, limit)))
+        allowed = max(1, getattr(properties, "ReceiveMaximum", MAX_IN_FLIGHT))
+        if allowed < self.in_flight:
+            # paho takes this limit only before it connects: begin again within it.
+            self.in_flight, self.must_retry = allowed, True
+            self.reason = f"the broker takes {allowed} messages at once"
+            self._client.disconnect()
+            return
         self._largest_packet = getattr(properties, "MaximumPacketSize", 0)
         if not self.filters:
             self._come_up()
@@ -203,8 +214,10 @@ class Session:
         if code.is_failure:
             log.warning("the broker %s refused a message: %s", self._settings.url, code)
 
-    def _disconnected(self, _c: Any, _u: Any, _f: Any, code: ReasonCode, _p: Any) -> None:
-        self._note(code)
+    def _disconnected(self, _c: Any, _u: Any, flags: Any, code: ReasonCode, _p: Any) -> None:
+        if flags.is_disconnect_packet_from_server:
+            self._note(code)
+        self.reason = self.reason or "the connection was lost"
 
     def _note(self, code: ReasonCode) -> None:
         if not self.reason:

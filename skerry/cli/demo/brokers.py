@@ -1,7 +1,7 @@
 """A private broker on a loopback port: mosquitto where there is one, else the embedded default.
 
-Owns the broker's process and files. The embedded broker is for the demo: it has no topic ACL, and a session is
-gone once its connection breaks; signatures and our own acknowledgements do not need either.
+Owns the broker's process and files. The embedded broker is for the demo: it has no topic ACL, and a session
+is gone once its connection breaks; signatures and our own acknowledgements do not need either.
 """
 
 from __future__ import annotations
