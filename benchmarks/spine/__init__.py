@@ -20,7 +20,7 @@ def measure(run: Run) -> Iterator[Result]:
         run.say("spine replays no recorded workload: --trace is not used")
     with tempfile.TemporaryDirectory(prefix="skerry-bench-") as directory:
         with running_fleet(Path(directory)) as fleet:
-            run.say(f"fleet of {len(fleet.agents)} agents, broker {fleet.broker.name}")
+            run.say(f"fleet of {len(fleet.agents)} agents, broker {fleet.broker.kind}")
             yield from footprint.idle(run, fleet)
             yield from latency.command(run, fleet)
             yield from latency.inference(run, fleet)

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 
 import psutil
 
-from benchmarks.fleet import LONE, BenchmarkFleet
+from benchmarks.fleet import LONE
 from benchmarks.harness import Baseline, BenchmarkError, Goal, Result, Run, result
+from skerry.cli.demo.fleet import Fleet
 
 _MB = 1e6
 _SETTLE_S = 2.0  # heartbeats and first state have gone out; what is left is what an idle node costs
@@ -22,7 +23,7 @@ _BARE = (
 _SHOW = "import psutil; print(psutil.Process().memory_info().rss)"
 
 
-def idle(run: Run, fleet: BenchmarkFleet) -> Iterator[Result]:
+def idle(run: Run, fleet: Fleet) -> Iterator[Result]:
     """Measure the agent before its first task."""
     time.sleep(_SETTLE_S)
     yield result(
@@ -35,7 +36,7 @@ def idle(run: Run, fleet: BenchmarkFleet) -> Iterator[Result]:
     )
 
 
-def loaded(run: Run, fleet: BenchmarkFleet) -> Iterator[Result]:
+def loaded(run: Run, fleet: Fleet) -> Iterator[Result]:
     """Measure the agent and its child after inferences, the model still loaded."""
     yield result("spine.memory.agent_after_mb", "the same agent after the tasks", _agent_mb(fleet), "MB")
     children = _children_mb(fleet.agents[LONE].pid)
@@ -51,7 +52,7 @@ def loaded(run: Run, fleet: BenchmarkFleet) -> Iterator[Result]:
     yield result("spine.memory.children", "executor children after the tasks", len(children), "processes")
 
 
-def _agent_mb(fleet: BenchmarkFleet) -> float:
+def _agent_mb(fleet: Fleet) -> float:
     process = psutil.Process(fleet.agents[LONE].pid)
     return statistics.median(float(process.memory_info().rss) for _ in range(5)) / _MB
 

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from benchmarks.fleet import LONE, BenchmarkFleet
+from benchmarks.fleet import LONE
 from benchmarks.harness import Baseline, BenchmarkError, Result, Run, result
 from benchmarks.samples import milliseconds, timed
 from devices.models import locate_builtin_models, tone_of, tone_task_inputs
+from skerry.cli.demo.fleet import Fleet
 from skerry.client import Client
 from skerry.messages import Outcome
 from skerry.task import CommandSpec, OnnxSpec, Resources, TaskSpec, Tensor
@@ -22,7 +23,7 @@ _WARM_UP = 5
 _SMALL = Resources(cpu_millicores=100, memory_bytes=64 << 20, accelerator="none")
 
 
-def command(run: Run, fleet: BenchmarkFleet) -> Iterator[Result]:
+def command(run: Run, fleet: Fleet) -> Iterator[Result]:
     """Measure a program that does nothing, so that what is left is ours."""
     count = run.size(300, 60)
     task = TaskSpec(spec=CommandSpec(argv=_PROGRAM), kind="benchmark/true", resources=_SMALL)
@@ -31,7 +32,7 @@ def command(run: Run, fleet: BenchmarkFleet) -> Iterator[Result]:
     yield from _results("command", "a trivial command, submit to done", ours, bare, "started directly")
 
 
-def inference(run: Run, fleet: BenchmarkFleet) -> Iterator[Result]:
+def inference(run: Run, fleet: Fleet) -> Iterator[Result]:
     """Measure a pitch detection on a quarter of a second of sound, and check what it heard."""
     count, inputs = run.size(300, 60), tone_task_inputs(_TONE_HZ, seconds=0.25)
     path = pitch_model()
@@ -60,7 +61,7 @@ def check_tone(outcome: Outcome) -> None:
 
 
 def _submit_to_done(
-    fleet: BenchmarkFleet, task: TaskSpec, count: int, check: Callable[[Outcome], None]
+    fleet: Fleet, task: TaskSpec, count: int, check: Callable[[Outcome], None]
 ) -> list[float]:
     samples: list[float] = []
     with Client(socket=fleet.agents[LONE].socket_path) as client:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from benchmarks.fleet import LONE, BenchmarkFleet
+from benchmarks.fleet import LONE
 from benchmarks.harness import Baseline, BenchmarkError, Goal, Result, Run, result
 from benchmarks.round_trip import mqtt_round_trips
 from benchmarks.samples import milliseconds
 from benchmarks.spine.latency import check_tone, pitch_model
 from devices.models import tone_task_inputs
+from skerry.cli.demo.fleet import Fleet
 from skerry.client import Client, outcome_of
 from skerry.task import OnnxSpec, Resources, TaskSpec
 
@@ -19,7 +20,7 @@ _TIMEOUT_S = 30.0
 _POLL_S = 0.001
 
 
-def measure(run: Run, fleet: BenchmarkFleet) -> Iterator[Result]:
+def measure(run: Run, fleet: Fleet) -> Iterator[Result]:
     """Measure both ends of a placement: known at the asking node, and done on the other one."""
     count = run.size(200, 40)
     known, done = _placements(fleet, count)
@@ -32,7 +33,7 @@ def measure(run: Run, fleet: BenchmarkFleet) -> Iterator[Result]:
             "ms",
             goal=goal,
             baseline=Baseline(
-                what=f"MQTT request and response, {fleet.broker.name}",
+                what=f"MQTT request and response, {fleet.broker.kind}",
                 value=milliseconds(bare, share / 100),
             ),
         )
@@ -44,7 +45,7 @@ def measure(run: Run, fleet: BenchmarkFleet) -> Iterator[Result]:
     )
 
 
-def _placements(fleet: BenchmarkFleet, count: int) -> tuple[list[float], list[float]]:
+def _placements(fleet: Fleet, count: int) -> tuple[list[float], list[float]]:
     known: list[float] = []
     done: list[float] = []
     with Client(socket=fleet.agents[LONE].socket_path) as client:

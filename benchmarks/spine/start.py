@@ -1,4 +1,4 @@
-"""From starting the agent's process until it says that it is ready for work."""
+"""From starting the agent's process until it says that it is ready for work. Read to some 50 ms."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import sys
 import time
 from collections.abc import Iterator
 
-from benchmarks.fleet import LONE, BenchmarkFleet
+from benchmarks.fleet import LONE
 from benchmarks.harness import Baseline, BenchmarkError, Goal, Result, Run, result
 from benchmarks.samples import median_of
+from skerry.cli.demo.fleet import Fleet
 from skerry.client import Client
 
 _TIMEOUT_S = 30.0
 _POLL_S = 0.005
 
 
-def measure(run: Run, fleet: BenchmarkFleet) -> Iterator[Result]:
+def measure(run: Run, fleet: Fleet) -> Iterator[Result]:
     """Restart the agent on the store that the tasks left behind, several times."""
     repeats = run.size(7, 3)
     samples = [_restart(fleet) for _ in range(repeats)]
@@ -31,11 +32,11 @@ def measure(run: Run, fleet: BenchmarkFleet) -> Iterator[Result]:
     )
 
 
-def _restart(fleet: BenchmarkFleet) -> float:
+def _restart(fleet: Fleet) -> float:
     agent = fleet.agents[LONE]
     agent.stop()
     began = time.perf_counter()
-    agent.launch()
+    agent.start()
     with Client(socket=agent.socket_path) as client:
         while not client.is_ready():
             if time.perf_counter() - began > _TIMEOUT_S:
