@@ -138,6 +138,8 @@ class NodeReport(_Document, frozen=True, kw_only=True):
     rules: str = ""  #: revision of the rule set
     refused: dict[str, int] = {}
     alarms: dict[str, str] = {}
+    #: The latest hand-overs that were answered without a break of the link: asked to answered, milliseconds.
+    placement_ms: tuple[float, ...] = ()
     uptime_s: float = 0.0
     is_clock_trusted: bool = True
 
