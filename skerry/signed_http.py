@@ -1,4 +1,4 @@
-"""HTTP requests signed by a node's key: how a node shows the coordinator who it is before TLS has certificates.
+"""HTTP requests signed by a node's key: how a node shows who it is before TLS has certificates.
 
 Owns the headers. What is asked must be harmless to repeat (content by hash is): there is no clock to trust,
 so a recorded request can be sent again, to the same path only. Knows no server and no client.

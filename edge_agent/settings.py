@@ -1,0 +1,206 @@
+"""The agent's settings: names, defaults, what must hold between them. Read once, passed down."""
+
+from __future__ import annotations
+
+import re
+import socket
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from devices.settings import DeviceSettings
+from edge_agent.core.limits import Limits
+from skerry.errors import SettingsError, SpecError
+from skerry.ids import check_name
+from skerry.transport.settings import MqttSettings
+
+Positive = Annotated[float, Meta(gt=0)]
+Bytes = Annotated[int, Meta(ge=1 << 20)]
+MIB = 1 << 20
+
+
+class _Table(msgspec.Struct, frozen=True, kw_only=True):
+    """One table of the settings file."""
+
+
+class NodeSettings(_Table, frozen=True, kw_only=True):
+    """Who this machine is. What enrolment said counts more."""
+
+    name: str = ""  #: a-z, 0-9 and inner hyphens; empty: made from the host name
+    region: str = "default"  #: tasks may be bound to a region
+    site: str = ""
+    labels: dict[str, str] = {}  #: free words that rules can read
+
+
+class ApiSettings(_Table, frozen=True, kw_only=True):
+    """Where the agent's HTTP interface listens."""
+
+    socket: str = ""  #: Unix socket, mode 0660; empty: agent.sock in the data directory; "off": none
+    tcp: str = ""  #: host:port, for example "127.0.0.1:8460"; port 0 takes a free one; empty: no TCP
+    token_file: str = ""  #: the token that TCP clients must send; empty: api-token in the data directory
+    #: Certificate chain and key (PEM), needed for a TCP address off loopback.
+    tls_certificate: str = ""
+    tls_key: str = ""
+    client_ca: str = ""  #: clients must show a certificate of this CA
+
+
+class CoordinatorSettings(_Table, frozen=True, kw_only=True):
+    """The coordinator's HTTP interface, for content and enrolment."""
+
+    url: str = ""  #: empty: the one that enrolment named
+    ca_file: str = ""  #: CA of its certificate (PEM); empty: the system's
+
+
+class QueueSettings(_Table, frozen=True, kw_only=True):
+    """The durable queue."""
+
+    max_bytes: Bytes = 1024 * MIB  #: cap of the database; above it, submits are refused
+    min_free_bytes: Annotated[int, Meta(ge=0)] = 64 * MIB  #: free space on the disk that is left alone
+    keep_ended: Annotated[int, Meta(ge=0)] = 20_000  #: ended tasks that are kept for a look
+
+
+class ContentSettings(_Table, frozen=True, kw_only=True):
+    """Models, inputs and large results, kept by their hash."""
+
+    quota_bytes: Bytes = 2048 * MIB
+    keep_s: Positive = 3600.0  #: content that no task names is kept at least this long
+
+
+class SchedulerSettings(_Table, frozen=True, kw_only=True):
+    """Who decides which device runs a task."""
+
+    name: str = "shortest-expected-completion"
+    window: Annotated[int, Meta(ge=1, le=4096)] = 256  #: ready tasks that are decided ahead
+
+
+class RulesSettings(_Table, frozen=True, kw_only=True):
+    """Hard rules (Rego) that rule devices out before a scheduler sees them."""
+
+    enabled: bool = (
+        True  #: needs the extra `rules`; where it is missing every task is refused, with the reason
+    )
+    directory: str = ""  #: *.rego and data.json; empty: the rules that ship
+
+
+class LogSettings(_Table, frozen=True, kw_only=True):
+    """What is written to standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["text", "json"] = "text"
+
+
+class LimitSettings(_Table, frozen=True, kw_only=True):
+    """What tasks may take of this node, and the agent's patience. Durations in seconds."""
+
+    cpu_millicores: Annotated[int, Meta(ge=1)] | None = None  #: default: all that was found
+    memory_bytes: Bytes | None = None  #: default: nine tenths of what was found
+    stop_grace_s: Annotated[float, Meta(ge=0)] = 20.0  #: what running attempts get when the agent stops
+    handover_after_s: Positive = (
+        60.0  #: a task that no device takes for this long is offered to the coordinator
+    )
+    retry_base_s: Positive = 1.0  #: tries wait a random time up to this, doubled with each
+    retry_most_s: Positive = 300.0
+
+
+class AgentSettings(_Table, frozen=True, kw_only=True):
+    """All settings of one agent."""
+
+    data_dir: str = "/var/lib/skerry-agent"  #: queue, content and the node's key; one agent owns it
+    node: NodeSettings = NodeSettings()
+    api: ApiSettings = ApiSettings()
+    mqtt: MqttSettings = MqttSettings(url="")  #: url empty: the broker that enrolment named
+    coordinator: CoordinatorSettings = CoordinatorSettings()
+    queue: QueueSettings = QueueSettings()
+    content: ContentSettings = ContentSettings()
+    scheduler: SchedulerSettings = SchedulerSettings()
+    rules: RulesSettings = RulesSettings()
+    devices: DeviceSettings = DeviceSettings()
+    limits: LimitSettings = LimitSettings()
+    log: LogSettings = LogSettings()
+
+    @property
+    def home(self) -> Path:
+        """The data directory."""
+        return Path(self.data_dir).expanduser().absolute()
+
+    @property
+    def socket_path(self) -> Path | None:
+        """The Unix socket, None when there is none."""
+        if self.api.socket == "off":
+            return None
+        return Path(self.api.socket).expanduser() if self.api.socket else self.home / "agent.sock"
+
+    @property
+    def token_path(self) -> Path:
+        """The file with the token for TCP clients."""
+        return Path(self.api.token_file).expanduser() if self.api.token_file else self.home / "api-token"
+
+    @property
+    def key_path(self) -> Path:
+        """The node's private key."""
+        return self.home / "identity" / "node.key"
+
+    @property
+    def enrolment_path(self) -> Path:
+        """What enrolment said."""
+        return self.home / "identity" / "enrolment.json"
+
+    @property
+    def core_limits(self) -> Limits:
+        """The core's numbers."""
+        return Limits(
+            window=self.scheduler.window,
+            stop_grace_s=self.limits.stop_grace_s,
+            handover_after_s=self.limits.handover_after_s,
+            retry_base_s=self.limits.retry_base_s,
+            retry_most_s=self.limits.retry_most_s,
+        )
+
+
+def check_settings(settings: AgentSettings) -> AgentSettings:
+    """Return settings when they make sense together; else raise SettingsError that names the key."""
+    _check_names(settings.node)
+    host, _port = parse_tcp(settings.api.tcp) if settings.api.tcp else ("127.0.0.1", 0)
+    if not settings.api.tcp and settings.socket_path is None:
+        raise SettingsError("api.socket is off and api.tcp is empty: nobody could submit a task; set one")
+    if bool(settings.api.tls_certificate) != bool(settings.api.tls_key):
+        raise SettingsError("api.tls_certificate and api.tls_key go together: set both or none")
+    if not is_loopback(host) and not settings.api.tls_certificate:
+        raise SettingsError(
+            f"api.tcp = {settings.api.tcp!r} is not a loopback address: it needs api.tls_certificate and "
+            "api.tls_key (clients then send the token), or use 127.0.0.1"
+        )
+    url = settings.coordinator.url
+    if url and not re.fullmatch(r"https?://[^\s/]+/?", url):
+        raise SettingsError(f"coordinator.url = {url!r} is not of the form https://host:port")
+    return settings
+
+
+def _check_names(node: NodeSettings) -> None:
+    for what, name in (("name", node.name), ("region", node.region), ("site", node.site)):
+        if name:
+            try:
+                check_name(name, what=f"node.{what}")
+            except SpecError as error:
+                raise SettingsError(str(error)) from error
+
+
+def parse_tcp(text: str) -> tuple[str, int]:
+    """Return (host, port) of `host:port`.  Raises SettingsError."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdigit() or int(port) > 65535:
+        raise SettingsError(f"api.tcp = {text!r} is not of the form host:port, for example 127.0.0.1:8460")
+    return host.strip("[]"), int(port)
+
+
+def is_loopback(host: str) -> bool:
+    """Decide whether an address of the settings can be reached from this machine only."""
+    return host in ("localhost", "::1") or re.fullmatch(r"127(\.\d{1,3}){3}", host) is not None
+
+
+def default_node_name() -> str:
+    """Return the host name as a node name: what cannot stand in a topic becomes a hyphen."""
+    name = re.sub(r"[^a-z0-9]+", "-", socket.gethostname().split(".")[0].lower()).strip("-")[:64].strip("-")
+    return name or "node"
