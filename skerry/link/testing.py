@@ -13,6 +13,7 @@ import msgspec
 from skerry.clock import Instant
 from skerry.envelope import KeyOf, Speaker, open_envelope
 from skerry.errors import EnvelopeRefused, NotConnected
+from skerry.fence import Fence
 from skerry.link.actions import Action, Alarm, ApplyRows, ReadRows, Refuse, Send, TrimOutbox
 from skerry.link.edge import EdgeLink
 from skerry.link.events import (
@@ -28,30 +29,42 @@ from skerry.link.events import (
 )
 from skerry.link.hub import HubLink
 from skerry.link.wire import KINDS, presence_body
-from skerry.messages import Lane, LossReported, Presence, Row, row_of
+from skerry.messages import Lane, LossReported, Presence, RevokePlacement, Row, row_of
 from skerry.replay import ReplayWindows
 from skerry.topics import Leaf, build
 from skerry.transport.port import Message, Transport, Will
 
 
+def up_row(text: str) -> tuple[str, bytes]:
+    """Return (kind, body) of a node's row that carries text."""
+    return row_of(LossReported(lost_class="test", reason=text, count=1))
+
+
+def down_row(text: str) -> tuple[str, bytes]:
+    """Return (kind, body) of a coordinator's row that carries text."""
+    return row_of(RevokePlacement(task_id="0" * 32, fence=Fence((1, 1)), reason=text))
+
+
 class MemoryStore:
     """Outbox, inbox marks and what was applied, of one side; outlives the shells that use it."""
 
-    def __init__(self, epoch: str) -> None:
-        """epoch: id of this store."""
+    def __init__(self, epoch: str, *, row: Callable[[str], tuple[str, bytes]] = up_row) -> None:
+        """epoch: id of this store.  row: up_row at a node, down_row at the coordinator."""
+        self._row = row
         self.epoch = epoch
         self.session = 0
         self.heads = dict.fromkeys(Lane, 0)
         self.marks: dict[tuple[str, Lane], int] = {}
-        self.peer_epoch = ""
         self.applied: list[tuple[Lane, int, str]] = []  #: lane, sequence number, what the row says
         self.failures_left = 0  #: commits that will be refused
         self._rows: dict[Lane, deque[Row]] = {lane: deque() for lane in Lane}
 
-    def put(self, lane: Lane, text: str, *, kind: str = "", body: bytes = b"") -> int:
-        """Append a row and return its number; by default a loss report that carries text."""
-        if not body:
-            kind, body = row_of(LossReported(lost_class="test", reason=text, count=1))
+    def put(self, lane: Lane, text: str) -> int:
+        """Append a row that carries text and return its number."""
+        return self.put_raw(lane, *self._row(text))
+
+    def put_raw(self, lane: Lane, kind: str, body: bytes) -> int:
+        """Append any row and return its number."""
         self.heads[lane] += 1
         self._rows[lane].append(Row(seq=self.heads[lane], kind=kind, body=msgspec.Raw(body)))
         return self.heads[lane]

@@ -12,7 +12,7 @@ from skerry.envelope import Speaker
 from skerry.identity import PrivateKey
 from skerry.link.edge import EdgeLink
 from skerry.link.hub import HubLink
-from skerry.link.testing import MemoryStore, Peer
+from skerry.link.testing import MemoryStore, Peer, down_row
 from skerry.messages import Birth, Lane
 from skerry.node import Inventory, NodeRecord
 from skerry.topics import COORDINATOR, coordinator_filters, node_filters
@@ -27,7 +27,7 @@ class World:
     def __init__(self, seed: int = 0) -> None:
         self.broker = MemoryBroker(seed=seed)
         self.edge_store = MemoryStore("edge-store")
-        self.hub_store = MemoryStore("hub-log")
+        self.hub_store = MemoryStore("hub-log", row=down_row)
         self._keys = {NODE: PrivateKey.generate(), COORDINATOR: PrivateKey.generate()}
         self._rng = Random(seed)
         self._transports: list[MemoryTransport] = []

@@ -1,4 +1,4 @@
-"""Whatever the network and the disks do, each row is applied exactly once and in order, by lane, both ways."""
+"""Whatever network and disks do, each row is applied exactly once and in order, by lane, both ways."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class Story:
 
 
 @settings(
-    max_examples=120,
+    max_examples=400,
     derandomize=True,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
