@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import cache
 from http import HTTPStatus
 from typing import Any
 
@@ -36,8 +37,14 @@ def openapi(routes: Sequence[Route], *, title: str, version: str) -> dict[str, A
 def _types(routes: Iterable[Route]) -> list[Any]:
     found = [route.body for route in routes if route.body is not None]
     found += [answer.body for route in routes for answer in route.answers if answer.body is not None]
-    found += [field.type for route in routes if route.query for field in msgspec.structs.fields(route.query)]
+    found += [field.type for route in routes if route.query for field in _fields(route.query)]
     return list({id(kind): kind for kind in found}.values())
+
+
+@cache
+def _fields(kind: type[msgspec.Struct]) -> tuple[Any, ...]:
+    """The fields, their types the same objects each time."""
+    return msgspec.structs.fields(kind)
 
 
 def _operation(route: Route, schema_of: dict[int, Any]) -> dict[str, Any]:
@@ -60,7 +67,7 @@ def _path_parameters(route: Route) -> list[dict[str, Any]]:
 
 
 def _query_parameters(route: Route, schema_of: dict[int, Any]) -> list[dict[str, Any]]:
-    fields = msgspec.structs.fields(route.query) if route.query else ()
+    fields = _fields(route.query) if route.query else ()
     return [
         {"name": f.encode_name, "in": "query", "required": f.required, "schema": schema_of[id(f.type)]}
         for f in fields

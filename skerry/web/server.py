@@ -53,7 +53,8 @@ async def serve(app: web.Application, listeners: Sequence[Listener], *, grace_s:
     access: Access = app[ACCESS]
     bounds: list[Bound] = []
     try:
-        bounds += [bind(listener, access) for listener in listeners]
+        for listener in listeners:
+            bounds.append(bind(listener, access))
     except BaseException:
         for bound in bounds:
             _undo(bound)
