@@ -1,7 +1,7 @@
 """Two small real models that come as packages, and tasks for them whose right answer is known beforehand.
 
-Owns their input and output conventions. The packages are never imported, only their files are found; numpy is not
-needed either, so that an agent or a command line can build such a task.
+Owns their input and output conventions. The packages are never imported, only their files are found; numpy is
+not needed either, so that an agent or a command line can build such a task.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ def tone_of(result: Mapping[str, Any]) -> float:
 
 
 def magika_inputs(data: bytes) -> dict[str, Tensor]:
-    """Return magika's inputs for a file's content: its first and last bytes, without outer white space, padded."""
+    """Return magika's inputs for a file's content: its first and last bytes, without outer white space,
+    padded.
+    """
     settings = _magika_settings()
     block, pad = int(settings["block_size"]), int(settings["padding_token"])
     first, last = int(settings["beg_size"]), int(settings["end_size"])

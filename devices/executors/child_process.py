@@ -12,7 +12,7 @@ import os
 import secrets
 import signal
 import socket
-import sys
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -57,6 +57,8 @@ class Child:
         self.pid = process.pid
         #: Set to the reason when the child is gone and nothing it started is left.
         self.lost: asyncio.Future[str] = loop.create_future()
+        #: Called with the reason before any attempt hears of it.
+        self.on_lost: Callable[[str], None] = lambda reason: None
         self._process = process
         self._reader, self._writer = reader, writer
         self._settings = settings
@@ -68,6 +70,11 @@ class Child:
         self._reason = ""
         self._stderr = bytearray()
         self._life = asyncio.create_task(self._live())
+
+    @property
+    def is_lingering(self) -> bool:
+        """Decide whether the process is still there although it was killed: it hangs inside the kernel."""
+        return self.lost.done() and self._process.returncode is None
 
     async def ready(self, within_s: float) -> None:
         """Wait until the child has loaded its runtime.  Raises ChildLost."""
@@ -165,20 +172,29 @@ class Child:
     async def _bury(self, complaining: asyncio.Task[None]) -> None:
         """Wait for the process's end, end what it left behind, then tell every attempt."""
         self._writer.close()
-        exited = asyncio.create_task(self._process.wait())
-        await asyncio.wait({exited}, timeout=self._settings.kill_grace_s)
-        if not exited.done():
-            self.kill("closed its channel and did not end")
-        code = await exited
+        await self._exit()
         await asyncio.to_thread(end_marked, self._marker)
         await asyncio.wait({complaining}, timeout=self._settings.kill_grace_s)
         complaining.cancel()
-        reason = self._reason or self._epitaph(code)
+        reason = self._reason or self._epitaph(self._process.returncode or 0)
+        self.on_lost(reason)
+        self.lost.set_result(reason)
         for future in self._results.values():
             if not future.done():
                 future.set_exception(ChildLost(reason))
         self._results.clear()
-        self.lost.set_result(reason)
+
+    async def _exit(self) -> None:
+        """Wait for the process's end; kill it when it takes long, and give up when even that does not
+        help.
+        """
+        exited = asyncio.create_task(self._process.wait())
+        await asyncio.wait({exited}, timeout=self._settings.kill_grace_s)
+        if not exited.done():
+            self.kill("closed its channel and did not end")
+            await asyncio.wait({exited}, timeout=self._settings.kill_grace_s)
+        if not exited.done():
+            self._reason += "; it hangs inside the kernel and cannot be killed"
 
     def _epitaph(self, code: int) -> str:
         last = self._stderr.decode("utf-8", "replace").strip().rpartition("\n")[2][:300]
@@ -229,4 +245,4 @@ def _environment(marker: str, own: str, threads: int) -> dict[str, str]:
     for entry in (marker, own):
         name, _, value = entry.partition("=")
         environment[name] = value
-    return {**environment, "PYTHONUNBUFFERED": "1", "SKERRY_PYTHON": sys.executable}
+    return environment

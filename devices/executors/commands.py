@@ -68,6 +68,9 @@ class Commands:
         self._reader = SysReader()
         self._living: dict[int, asyncio.subprocess.Process] = {}
         self._stops: dict[int, asyncio.Event] = {}
+        self._homes: set[Path] = set()
+        #: Held from a command's fork until it is known as living, and while strays are looked for.
+        self._forking = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def send(self, message: FromChild) -> None:
@@ -99,7 +102,7 @@ class Commands:
         # With nothing spared: the direct commands are dying, whatever else is a child of ours follows.
         while end_strays("", frozenset(), self._reader) and time.monotonic() < deadline:
             time.sleep(0.005)
-        for home in Path(self._load.work_dir).glob(f"{os.getpid()}-*"):
+        for home in self._homes:
             shutil.rmtree(home, ignore_errors=True)
 
     async def _attempt(self, run: Run) -> None:
@@ -123,23 +126,27 @@ class Commands:
                 os.chown(home, account.uid, account.gid)
             environment = environment_of(run, run.spec, home, self._load)
             program = find_program(run.spec.argv, environment, home)
-            process = await launch(program, run, run.spec, environment, home, account)
+            async with self._forking:
+                process = await launch(program, run, run.spec, environment, home, account)
+                self._living[process.pid] = process
             return await self._watch(run, run.spec, process)
         finally:
             shutil.rmtree(home, ignore_errors=True)
+            self._homes.discard(home)
 
     def _private_directory(self, for_another_user: bool) -> Path:
         """The data directory is closed to other users, so theirs lies in the system's temporary directory."""
         base = Path(tempfile.gettempdir() if for_another_user else self._load.work_dir)
         base.mkdir(parents=True, exist_ok=True, mode=0o700)
-        return Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=base))
+        home = Path(tempfile.mkdtemp(prefix="skerry-", dir=base))
+        self._homes.add(home)
+        return home
 
     async def _watch(self, run: Run, spec: CommandSpec, process: asyncio.subprocess.Process) -> Result:
         out_pipe, err_pipe, in_pipe = process.stdout, process.stderr, process.stdin
         assert out_pipe is not None
         assert err_pipe is not None
         assert in_pipe is not None
-        self._living[process.pid] = process
         out, err = Tail(), Tail()
         following = asyncio.gather(out.follow(out_pipe), err.follow(err_pipe))
         feeding = asyncio.create_task(_feed(in_pipe, spec.stdin.encode()))
@@ -170,11 +177,14 @@ class Commands:
         """Kill what the command left behind. An attempt has ended only when nothing of it runs."""
         end_group(process.pid, signal.SIGKILL)
         del self._living[process.pid]
-        living = frozenset(p.pid for p in self._living.values())
         deadline = time.monotonic() + _DRAIN_S
         # Polled: the kernel tells nobody when a process is adopted.
-        while end_strays(task_id, living, self._reader) and time.monotonic() < deadline:  # noqa: ASYNC110
+        while await self._end_strays(task_id) and time.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
+
+    async def _end_strays(self, task_id: str) -> bool:
+        async with self._forking:
+            return end_strays(task_id, frozenset(self._living), self._reader)
 
 
 async def _feed(stream: asyncio.StreamWriter, data: bytes) -> None:
@@ -195,13 +205,15 @@ def _result(run: Run, spec: CommandSpec, code: int, out: Tail, err: Tail, stoppe
         return Result(run=run.run, status="cancelled", result=values, error="stopped on request")
     if code == 0:
         return Result(run=run.run, status="succeeded", result=values)
-    return Result(run=run.run, status="failed", result=values, error=_why(spec.argv[0], code))
+    return Result(run=run.run, status="failed", result=values, error=_why(run, spec, code))
 
 
-def _why(name: str, code: int) -> str:
+def _why(run: Run, spec: CommandSpec, code: int) -> str:
+    name = spec.argv[0]
     if code >= 0:
         return f"command {name!r} ended with exit code {code}"
-    return f"command {name!r} was killed by {signal.Signals(-code).name}"
+    limit = "" if spec.privileged else f" (its address space is limited to {run.memory_bytes} bytes)"
+    return f"command {name!r} was killed by {signal.Signals(-code).name}{limit}"
 
 
 def _timed(result: Result, runtime_s: float) -> Result:

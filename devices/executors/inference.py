@@ -16,8 +16,11 @@ from typing import Any
 
 import numpy as np
 import onnxruntime as ort
+from onnxruntime.capi import (
+    onnxruntime_pybind11_state as errors,  # pyright: ignore[reportAttributeAccessIssue] # compiled
+)
 
-from devices.executors.channel import Cancel, Heartbeat, Load, Result, Run
+from devices.executors.channel import Cancel, ChannelError, Heartbeat, Load, Result, Run
 from devices.executors.child import ChildChannel
 from devices.executors.tensors import (
     InputMissing,
@@ -36,21 +39,21 @@ _PROVIDERS = ["CPUExecutionProvider"]
 _ERRORS_ONLY = 3  # onnxruntime's severity
 #: What onnxruntime raises; it derives them from Exception alone.
 _REFUSES_MODEL = (
-    ort.capi.onnxruntime_pybind11_state.InvalidProtobuf,
-    ort.capi.onnxruntime_pybind11_state.InvalidGraph,
-    ort.capi.onnxruntime_pybind11_state.InvalidArgument,
-    ort.capi.onnxruntime_pybind11_state.NotImplemented,
-    ort.capi.onnxruntime_pybind11_state.NoModel,
-    ort.capi.onnxruntime_pybind11_state.ModelLoaded,
-    ort.capi.onnxruntime_pybind11_state.Fail,
-    ort.capi.onnxruntime_pybind11_state.RuntimeException,
+    errors.InvalidProtobuf,
+    errors.InvalidGraph,
+    errors.InvalidArgument,
+    errors.NotImplemented,
+    errors.NoModel,
+    errors.ModelLoaded,
+    errors.Fail,
+    errors.RuntimeException,
 )
 _FAILS_RUN = (
-    ort.capi.onnxruntime_pybind11_state.Fail,
-    ort.capi.onnxruntime_pybind11_state.RuntimeException,
-    ort.capi.onnxruntime_pybind11_state.EPFail,
+    errors.Fail,
+    errors.RuntimeException,
+    errors.EPFail,
 )
-_REFUSES_INPUT = (ort.capi.onnxruntime_pybind11_state.InvalidArgument,)
+_REFUSES_INPUT = (errors.InvalidArgument,)
 
 
 class Cancelled(Exception):
@@ -153,12 +156,15 @@ class Inference:
                 run=run.run, status="failed", error=f"{type(error).__name__}: {_first_line(error)}"
             )
         del self._attempts[run.run]
-        self._channel.send(result)
+        try:
+            self._channel.send(result)
+        except ChannelError as error:
+            self._channel.send(Result(run=run.run, status="invalid", error=f"the result: {error}"))
 
     def _outcome(self, run: Run, attempt: _Attempt) -> Result:
         begun = time.monotonic()
         try:
-            values, files = self._compute(run, attempt, begun)
+            values, files = self._compute(run, attempt)
         except (InputRefused, OutputRefused) as error:
             return Result(run=run.run, status="invalid", error=str(error))
         except InputMissing as error:
@@ -170,7 +176,7 @@ class Inference:
         taken = time.monotonic() - begun
         return Result(run=run.run, status="succeeded", result=values, runtime_s=taken, files=files)
 
-    def _compute(self, run: Run, attempt: _Attempt, begun: float) -> tuple[dict[str, Any], dict[str, str]]:
+    def _compute(self, run: Run, attempt: _Attempt) -> tuple[dict[str, Any], dict[str, str]]:
         if not isinstance(run.spec, OnnxSpec):
             raise InputRefused("this executor runs models only")
         model = self._models.get(run.spec.model, run.blobs)
@@ -204,8 +210,7 @@ class Inference:
 
 def _infer(model: Model, arrays: dict[str, np.ndarray[Any, Any]], attempt: _Attempt) -> list[Any]:
     try:
-        outputs: list[Any] = model.session.run(None, arrays, attempt.options)
-        return outputs
+        return list(model.session.run(None, arrays, attempt.options))
     except _REFUSES_INPUT as error:
         raise InputRefused(f"the model refuses the input: {_first_line(error)}") from error
     except _FAILS_RUN as error:

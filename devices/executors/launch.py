@@ -135,12 +135,19 @@ async def launch(
 
 def _before_exec(memory_bytes: int | None) -> Callable[[], None]:
     parent = os.getpid()
+    limit_bytes = memory_bytes if memory_bytes is None else _allowed(memory_bytes)
 
     def prepare() -> None:
         die_with_parent(parent)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        if memory_bytes is not None:
+        if limit_bytes is not None:
             refuse_new_privileges()
-            resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
+            resource.setrlimit(resource.RLIMIT_AS, (limit_bytes, limit_bytes))
 
     return prepare
+
+
+def _allowed(memory_bytes: int) -> int:
+    """No process may raise the hard limit it was started with."""
+    hard = resource.getrlimit(resource.RLIMIT_AS)[1]
+    return memory_bytes if hard == resource.RLIM_INFINITY else min(memory_bytes, hard)

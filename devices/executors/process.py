@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Coroutine
+from contextlib import suppress
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -92,11 +92,12 @@ class ProcessExecutor:
         self._rng = rng or random.Random()
         self._breaker = Breaker(base_s=settings.backoff_s, limit_s=settings.backoff_limit_s)
         self._slots = asyncio.Semaphore(device.slots)
-        self._starting = asyncio.Lock()
         self._child: Child | None = None
+        self._last: Child | None = None
+        self._start_up: asyncio.Task[Child] | None = None
+        self._recovery: asyncio.Task[None] | None = None
         self._attempts: dict[str, _Attempt] = {}
-        self._background: set[asyncio.Task[None]] = set()
-        self._stopping = False
+        self._stopping = asyncio.Event()
 
     @property
     def device(self) -> Device:
@@ -144,13 +145,13 @@ class ProcessExecutor:
 
     async def stop(self) -> None:
         """End the child and everything it runs, waiting until nothing is left."""
-        self._stopping = True
-        for task in self._background:
-            task.cancel()
-        async with self._starting:
-            if self._child is not None:
-                await self._child.end()
-                self._child = None
+        self._stopping.set()
+        if self._start_up is not None:
+            await asyncio.wait({self._start_up})
+        if self._child is not None:
+            await self._child.end()
+        if self._recovery is not None:
+            await self._recovery
 
     async def _run(self, attempt: _Attempt) -> Report:
         child = await self._ready_child()
@@ -173,69 +174,75 @@ class ProcessExecutor:
         return attempt.report(result)
 
     async def _ready_child(self) -> Child:
-        async with self._starting:
-            if self._stopping:
-                raise ChildLost("the executor was stopped")
-            if self._child is not None and not self._child.lost.done():
-                return self._child
-            if self._breaker.is_open:
-                raise ChildLost(self._breaker.reason)
-            return await self._start()
+        """Return the running child, or a new one.  Raises ChildLost while the breaker is open."""
+        if self._breaker.is_open:
+            raise ChildLost(self._breaker.reason)
+        return await self._launch()
+
+    async def _launch(self) -> Child:
+        """Return the running child, or a new one. One start at a time; nobody's cancellation ends it
+        half-way.
+        """
+        if self._stopping.is_set():
+            raise ChildLost("the executor was stopped")
+        if self._child is not None:
+            return self._child
+        if self._start_up is None or self._start_up.done():
+            self._start_up = asyncio.create_task(self._start())
+            self._start_up.add_done_callback(_retrieve)
+        return await asyncio.shield(self._start_up)
 
     async def _start(self) -> Child:
-        """Start a child.  Raises ChildLost, after the breaker was told."""
         try:
-            child = await start_child(self._load, self._settings, self._marker)
+            if self._last is not None and self._last.is_lingering:
+                raise ChildLost("the child before this one hangs inside the kernel and cannot be killed")
+            child = self._last = await start_child(self._load, self._settings, self._marker)
+            await self._ready(child)
         except ChildLost as lost:
             self._fault(str(lost))
             raise
-        try:
-            await child.ready(self._settings.start_timeout_s)
-        except ChildLost as lost:
-            self._fault(str(lost))
-            raise
-        except asyncio.CancelledError:
-            child.kill("cancelled while it started")
-            await asyncio.wait({child.lost})
-            raise
+        if child.lost.done():
+            self._fault(child.lost.result())
+            raise ChildLost(child.lost.result())
         self._child = child
-        child.lost.add_done_callback(lambda lost: self._lost(child, lost.result()))
+        child.on_lost = self._lost
         return child
 
-    def _lost(self, child: Child, reason: str) -> None:
-        if self._child is child:
-            self._child = None
-            if not self._stopping:
-                self._fault(reason)
+    async def _ready(self, child: Child) -> None:
+        """Wait until the child is ready; give up at once when the executor is stopped meanwhile."""
+        ready = asyncio.create_task(child.ready(self._settings.start_timeout_s))
+        stopping = asyncio.create_task(self._stopping.wait())
+        await asyncio.wait({ready, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not ready.done():
+            child.kill("the executor was stopped")
+        await ready
+
+    def _lost(self, reason: str) -> None:
+        self._child = None
+        self._fault(reason)
 
     def _fault(self, reason: str) -> None:
-        was_open = self._breaker.is_open
+        if self._stopping.is_set():
+            return
         self._breaker.fault(self._clock.now(), reason, share=self._rng.random())
         wait_s = self._breaker.wait_s(self._clock.now())
-        _log.warning(
-            "%s (%s): %s; next probe in %.1f s", self._found.device_id, self._load.kind, reason, wait_s
-        )
-        if not was_open:
-            self._in_background(self._recover())
+        who = f"{self._found.device_id} ({self._load.kind})"
+        _log.warning("%s: %s; next probe in %.1f s", who, reason, wait_s)
+        if self._recovery is None or self._recovery.done():
+            self._recovery = asyncio.create_task(self._recover())
 
     async def _recover(self) -> None:
         """Probe until a child starts again; every failure makes the next wait longer."""
-        while self._breaker.is_open:
-            await asyncio.sleep(self._breaker.wait_s(self._clock.now()))
-            async with self._starting:
-                if self._stopping:
-                    return
-                try:
-                    await self._start()
-                except ChildLost:
-                    continue  # the breaker knows, and has set the next wait
+        while self._breaker.is_open and not self._stopping.is_set():
+            with suppress(TimeoutError):
+                wait_s = self._breaker.wait_s(self._clock.now())
+                await asyncio.wait_for(self._stopping.wait(), wait_s)
+                return
+            with suppress(ChildLost):  # the breaker knows, and has set the next wait
+                await self._launch()
                 self._breaker.probed()
                 _log.info("%s (%s): back in use", self._found.device_id, self._load.kind)
-
-    def _in_background(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.create_task(work)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
 
 
 def _message(job: Job) -> Run:
@@ -249,7 +256,7 @@ def _message(job: Job) -> Run:
     )
 
 
-def _retrieve(future: asyncio.Future[Result]) -> None:
+def _retrieve(future: asyncio.Future[Any]) -> None:
     """Take a lost child's error out of the future, so that nobody reports it as forgotten."""
     if not future.cancelled():
         future.exception()

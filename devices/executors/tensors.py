@@ -59,8 +59,8 @@ class Slot(msgspec.Struct, frozen=True, kw_only=True):
 def slot_of(argument: Any) -> Slot:
     """Return the signature of onnxruntime's NodeArg."""
     return Slot(
-        name=argument.name,
-        dtype=_DTYPES.get(argument.type, argument.type),
+        name=str(argument.name),
+        dtype=_DTYPES.get(argument.type, str(argument.type)),
         shape=tuple(argument.shape),
     )
 
