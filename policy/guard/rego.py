@@ -118,7 +118,7 @@ class RegoGuard:
         except (RulesError, msgspec.DecodeError) as error:
             self._own.engine = None  # after a panic an engine is not to be trusted
             return (_denied(UNAVAILABLE, f"the rules could not be evaluated: {error}"),), False
-        return tuple(self._verdict(denial, rule) for denial in denials), True
+        return tuple(self._verdict(denial, rule) for denial in sorted(denials, key=_order)), True
 
     def _verdict(self, denial: Denial, rule: str) -> Verdict:
         name = f"{LIVE_PREFIX}{denial.rule}" if rule == LIVE else denial.rule
@@ -139,7 +139,7 @@ class RegoGuard:
         return tuple(fact_at(facts, path) for path in self._paths[part])
 
     def _try(self, report: Report) -> None:
-        """Evaluate once: the engine finds unsafe variables only then.  Raises RulesError."""
+        """Evaluate once on an ordinary task: unsafe variables and unknown functions show only then."""
         for rule in sorted({STATIC, LIVE} & report.heads):
             self._engine().evaluate(rule, _SAMPLE)
 
@@ -156,6 +156,10 @@ def _checked(engine: Engine) -> Report:
 
 def _below(part: str, paths: Sequence[str]) -> tuple[str, ...]:
     return tuple(path.removeprefix(f"{part}.") for path in paths if path.startswith(f"{part}."))
+
+
+def _order(denial: Denial) -> tuple[str, str]:
+    return denial.rule, denial.msg
 
 
 def _denied(rule: str, message: str) -> Verdict:

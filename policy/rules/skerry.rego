@@ -18,6 +18,10 @@ deny contains {"rule": "residency", "msg": msg, "details": {"home": home}} if {
 	])
 }
 
+deny contains {"rule": "residency", "msg": "data.resident_labels is not a list", "details": {}} if {
+	not is_array(data.resident_labels)
+}
+
 resident_labels contains label if {
 	some label in input.task.data.labels
 	lower(label) in {lower(one) | some one in data.resident_labels}
@@ -38,6 +42,13 @@ deny contains {"rule": "memory-cap", "msg": msg, "details": {"limit_bytes": limi
 
 deny contains {"rule": "memory-cap", "msg": "data.limits.default.memory_bytes is not set", "details": {}} if {
 	not is_number(data.limits["default"].memory_bytes)
+}
+
+# A text is above every number in Rego: as a limit it would allow everything.
+deny contains {"rule": "memory-cap", "msg": msg, "details": {}} if {
+	some whose, limit in memory_limits
+	not is_number(limit)
+	msg := sprintf("the memory limit of %s is not a number of bytes", [whose])
 }
 
 memory_limits[sprintf("tenant %s", [input.task.tenant])] := limit if {
