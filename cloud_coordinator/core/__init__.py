@@ -1,0 +1,1 @@
+"""The coordinator's core: events with the time in, ledger changes and actions out. No clock, no socket."""

@@ -1,0 +1,84 @@
+"""What may happen to the coordinator's core. Facts, in the past tense."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from cloud_coordinator.placement.request import Plan
+from skerry.node import NodeRecord
+
+
+class _Event(msgspec.Struct, frozen=True):
+    """A fact handed to the core together with the time."""
+
+
+class BrokerUp(_Event, frozen=True):
+    """The transport is connected and subscribed."""
+
+
+class BrokerDown(_Event, frozen=True):
+    """The transport lost its connection."""
+
+
+class Heard(_Event, frozen=True):
+    """An envelope of an enrolled node was opened. kind: the envelope's type.  body: JSON, not decoded."""
+
+    node: str
+    kind: str
+    body: bytes
+
+
+class RefusalsCounted(_Event, frozen=True):
+    """Envelopes or requests were refused since the last count, by (claimed node, reason)."""
+
+    counts: Mapping[tuple[str, str], int]
+
+
+class NodeEnrolled(_Event, frozen=True):
+    """A node showed a good token and its key."""
+
+    record: NodeRecord
+
+
+class NodeRevoked(_Event, frozen=True):
+    """An operator put a node out of the fleet: its key counts for nothing from here on."""
+
+    node: str
+
+
+class NodeReleased(_Event, frozen=True):
+    """An operator ended a node's quarantine: whatever machine it is on now is the right one."""
+
+    node: str
+
+
+class PlanMade(_Event, frozen=True):
+    """The answer to MakePlan."""
+
+    plan: Plan
+
+
+class PlanFailed(_Event, frozen=True):
+    """The planner gave up; its tasks are planned again later."""
+
+    reason: str
+
+
+class Ticked(_Event, frozen=True):
+    """Time has passed; give one at least each second, and when a Wake is due."""
+
+
+Event = (
+    BrokerUp
+    | BrokerDown
+    | Heard
+    | RefusalsCounted
+    | NodeEnrolled
+    | NodeRevoked
+    | NodeReleased
+    | PlanMade
+    | PlanFailed
+    | Ticked
+)

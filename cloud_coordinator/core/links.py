@@ -1,0 +1,130 @@
+"""One link core a node, fed from the ledger. Owns which links there are; the protocol is skerry.link's.
+
+What a link asks for (rows to read, rows to apply) is done here at once, inside the event's transaction; what
+is to be said goes out after the commit, so an acknowledgement never runs ahead of it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from cloud_coordinator.core import intake, register
+from cloud_coordinator.core.actions import Report, Say
+from cloud_coordinator.core.turn import NodeNow, Turn
+from skerry.link.actions import (
+    Action,
+    Alarm,
+    ApplyRows,
+    Quarantine,
+    ReadRows,
+    Refuse,
+    Send,
+    SessionClosed,
+    SessionOpened,
+    Spread,
+    StateReported,
+    TrimOutbox,
+    Welcomed,
+)
+from skerry.link.events import Applied, Event, OutboxGrew, RowsRead
+from skerry.link.hub import HubLink
+from skerry.messages import Lane
+
+
+class Links:
+    """The links of one coordinator."""
+
+    def __init__(self, version: str) -> None:
+        """version: the coordinator's own, told to nodes."""
+        self._version = version
+        self._hubs: dict[str, HubLink] = {}
+
+    def give(self, turn: Turn, name: str, event: Event) -> None:
+        """Hand an event to one node's link and do what it asks for."""
+        node = turn.memory.nodes.get(name)
+        if node is None or not node.record.public_key:
+            turn.count("refused", reason="unknown_sender")
+            return
+        pending: deque[Event] = deque([event])
+        while pending:
+            for action in self._hub(turn, node).handle(pending.popleft(), turn.now):
+                answer = self._perform(turn, node, action)
+                if answer is not None:
+                    pending.append(answer)
+
+    def give_all(self, turn: Turn, event: Event) -> None:
+        """Hand an event to every link there is."""
+        for name in list(self._hubs):
+            self.give(turn, name, event)
+
+    def send_grown(self, turn: Turn) -> None:
+        """Have the links read what this event wrote into command logs."""
+        while turn.grown:
+            (name, lane), head = turn.grown.popitem()
+            if name in self._hubs:
+                self.give(turn, name, OutboxGrew(lane, head))
+
+    def drop(self, name: str) -> None:
+        """Forget a link: the node must say its birth again."""
+        self._hubs.pop(name, None)
+
+    def drop_all(self) -> None:
+        """Forget every link (the ledger's last commit failed, so they know more than it does)."""
+        self._hubs.clear()
+
+    def release(self, name: str) -> None:
+        """End a quarantine."""
+        if name in self._hubs:
+            self._hubs[name].release()
+
+    def is_open(self, name: str) -> bool:
+        """Decide whether a node's session is open."""
+        return name in self._hubs and self._hubs[name].is_open
+
+    def _hub(self, turn: Turn, node: NodeNow) -> HubLink:
+        name = node.record.name
+        if name not in self._hubs:
+            ledger = turn.ledger
+            self._hubs[name] = HubLink(
+                node.record,
+                term=turn.term,
+                command_epoch=ledger.epoch,
+                mark_of=lambda epoch, lane: ledger.mark(name, epoch, lane).upto,
+                heads={lane: ledger.head(name, lane).last for lane in Lane},
+                version=self._version,
+                state_interval_s=turn.limits.state_interval_s,
+            )
+        return self._hubs[name]
+
+    def _perform(self, turn: Turn, node: NodeNow, action: Action) -> Event | None:
+        name = node.record.name
+        match action:
+            case Send():
+                turn.act(Say(name, action.leaf, action.kind, action.body, action.retain))
+            case ReadRows(lane, after, limit, limit_bytes):
+                rows = turn.ledger.commands(name, lane, after, limit=limit, limit_bytes=limit_bytes)
+                return RowsRead(lane, after, tuple(rows))
+            case TrimOutbox(lane, upto):
+                turn.ledger.trim_commands(name, lane, upto)
+            case ApplyRows():
+                return _apply(turn, name, action)
+            case SessionOpened(birth):
+                register.born(turn, node, birth)
+            case SessionClosed():
+                register.session_closed(turn, node)
+            case StateReported(state):
+                register.state_reported(turn, node, state)
+            case Quarantine(reason):
+                register.quarantined(turn, node, reason)
+            case Refuse(reason):
+                turn.count("refused", node=name, reason=reason[:64])
+            case Alarm(text):
+                turn.act(Report("error", text, name))
+            case Welcomed() | Spread():
+                pass  # the other side's
+        return None
+
+
+def _apply(turn: Turn, name: str, action: ApplyRows) -> Applied:
+    intake.apply_rows(turn, name, action.epoch, action.lane, action.rows, action.upto)
+    return Applied(action.epoch, action.lane, action.upto)
