@@ -1,0 +1,159 @@
+"""The content cache: what a task needs is here, verified and kept, before it starts; what it left goes up.
+
+Owns fetching, uploading and making room over the content store; knows nothing of queues.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from random import Random
+
+from edge_agent.coordinator_http import CoordinatorContent, CoordinatorUnreachable
+from edge_agent.core.actions import FetchContent
+from edge_agent.core.events import ContentMissing, ContentReady, Event
+from skerry.blobs import BlobStore
+from skerry.clock import Clock
+from skerry.errors import BlobCorrupt, BlobError, BlobNotFound
+from skerry.ids import TaskId
+
+log = logging.getLogger(__name__)
+
+#: Transfers at once: more share the same line.
+TRANSFERS = 4
+RETRY_FIRST_S = 0.5
+RETRY_MOST_S = 10.0
+
+
+class ContentCache:
+    """Fetches each content once however many tasks wait for it, and holds it while they do."""
+
+    def __init__(
+        self,
+        blobs: BlobStore,
+        remote: CoordinatorContent | None,
+        *,
+        clock: Clock,
+        referenced: Callable[[], Awaitable[frozenset[str]]],
+        keep_s: float,
+        rng: Random,
+    ) -> None:
+        """remote: None on a node that is not enrolled.  referenced: names that unfinished tasks need."""
+        self.blobs = blobs
+        self._remote = remote
+        self._clock = clock
+        self._referenced = referenced
+        self._keep_s = keep_s
+        self._rng = rng
+        self._holds: dict[TaskId, ExitStack] = {}
+        self._fetches: dict[str, asyncio.Task[None]] = {}
+        self._jobs: set[asyncio.Task[None]] = set()
+        self._transfers = asyncio.Semaphore(TRANSFERS)
+        self._uploaded: set[str] = set()
+
+    @property
+    def can_fetch(self) -> bool:
+        """There is somewhere to fetch from."""
+        return self._remote is not None
+
+    def fetch(self, action: FetchContent, post: Callable[[Event], None]) -> None:
+        """Have a task's contents here; ContentReady or ContentMissing is posted in time."""
+        job = asyncio.create_task(self._fetch(action, post))
+        self._jobs.add(job)
+        job.add_done_callback(self._jobs.discard)
+
+    def let_go(self, task_id: TaskId) -> None:
+        """A task no longer needs its contents kept."""
+        hold = self._holds.pop(task_id, None)
+        if hold is not None:
+            hold.close()
+
+    async def make_room(self, size_bytes: int) -> None:
+        """Remove what nobody needs until this much more fits; less is freed when everything is needed."""
+        if self.blobs.used_bytes + size_bytes <= self.blobs.quota_bytes:
+            return
+        referenced = await self._referenced()
+        await asyncio.to_thread(
+            self.blobs.collect, referenced, grace_s=self._keep_s, now=self._clock.now(), room_bytes=size_bytes
+        )
+
+    async def upload(self, names: tuple[str, ...]) -> None:
+        """Have these contents at the coordinator, as far as they are here.  Raises CoordinatorUnreachable."""
+        for name in names:
+            if self._remote is None or name in self._uploaded or not self.blobs.has(name):
+                continue
+            async with self._transfers:
+                with self.blobs.holding(name):
+                    if not await self._remote.has(name):
+                        path = await asyncio.to_thread(self.blobs.path, name)
+                        await self._remote.put(name, path)
+            if len(self._uploaded) > 10_000:
+                self._uploaded.clear()
+            self._uploaded.add(name)
+
+    async def close(self) -> None:
+        """End all transfers."""
+        tasks = [*self._jobs, *self._fetches.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for task_id in list(self._holds):
+            self.let_go(task_id)
+        if self._remote is not None:
+            await self._remote.close()
+
+    async def _fetch(self, action: FetchContent, post: Callable[[Event], None]) -> None:
+        hold = self._holds.setdefault(action.task_id, ExitStack())
+        hold.enter_context(self.blobs.holding(*action.hashes))
+        try:
+            async with asyncio.timeout(action.within_s):
+                for name in action.hashes:
+                    await self._have(name)
+        except (BlobError, TimeoutError) as error:
+            self.let_go(action.task_id)
+            missing = isinstance(error, BlobNotFound)
+            message = str(error) or "its content did not come in time"
+            post(ContentMissing(task_id=action.task_id, message=message, is_permanent=missing))
+        else:
+            post(ContentReady(task_id=action.task_id))
+
+    async def _have(self, name: str) -> None:
+        try:
+            await asyncio.to_thread(self.blobs.path, name)
+            return
+        except (BlobNotFound, BlobCorrupt) as error:
+            if self._remote is None:
+                raise BlobNotFound(
+                    f"content {name} is not on this node, and there is no coordinator to fetch it from: "
+                    "add it with `skerry models add`, then replay the task"
+                ) from error
+        fetch = self._fetches.get(name)
+        if fetch is None:
+            fetch = self._fetches[name] = asyncio.create_task(self._download(name, self._remote))
+            fetch.add_done_callback(lambda _done: self._fetches.pop(name, None))
+        await asyncio.shield(fetch)
+
+    async def _download(self, name: str, remote: CoordinatorContent) -> None:
+        """Receive content whole, going on where a broken connection left off."""
+        delay_s, last = RETRY_FIRST_S, -1
+        await self.make_room(0)
+        with await asyncio.to_thread(self.blobs.receive, name) as sink:
+            received = 0
+            while True:
+                try:
+                    async with self._transfers, remote.get(name, received) as chunks:
+                        async for chunk in chunks:
+                            await self.make_room(len(chunk))
+                            await asyncio.to_thread(sink.write, chunk)
+                            received += len(chunk)
+                    break
+                except CoordinatorUnreachable as error:
+                    if received == last:  # no progress since the last break: the core asks again later
+                        raise
+                    log.info("%s at byte %d of %s: going on from there", error, received, name)
+                    last = received
+                    await asyncio.sleep(self._rng.uniform(0, delay_s))
+                    delay_s = min(delay_s * 2, RETRY_MOST_S)
+            await asyncio.to_thread(sink.commit)

@@ -1,0 +1,138 @@
+"""The core's shell: events in, actions out, commits in their order, ticks in time. Owns no decision.
+
+Every commit of the agent goes through here, whoever asks for it, so that the core sees all of them in the
+order in which the store performed them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+
+from edge_agent.core.actions import Action, Commit
+from edge_agent.core.core import AgentCore
+from edge_agent.core.events import CommitFailed, Committed, Event, Observed, Ticked
+from skerry.clock import Clock
+from skerry.errors import QueueError, SkerryError, StorageFailed
+from task_queue.operations import Answer, Operation, Refused
+from task_queue.writer import StoreWriter
+
+log = logging.getLogger(__name__)
+
+#: A timer of the event loop stands still while the machine is suspended: it is looked at again after this.
+LONGEST_SLEEP_S = 10.0
+Perform = Callable[[Action], None]
+Seen = Callable[[Sequence[Operation], Sequence[Answer]], None]
+
+
+class CoreLoop:
+    """Runs one core on one event loop. `failed` is set when the core itself breaks: the process must end."""
+
+    def __init__(self, core: AgentCore, writer: StoreWriter, clock: Clock) -> None:
+        """Call it on the running event loop; set `perform` before the first event."""
+        self.core = core
+        self.perform: Perform = lambda action: None
+        self.seen: list[Seen] = []  #: called with every commit, after the core
+        self._writer = writer
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self.failed: asyncio.Future[None] = self._loop.create_future()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def post(self, event: Event) -> None:
+        """Give the core an event that happened now, and do what it asks for."""
+        if self.failed.done():
+            return
+        try:
+            for action in self.core.handle(event, self._clock.now()):
+                self._do(action)
+            self._set_timer()
+        except Exception as error:
+            # A broken core must not go on: what is on disk is whole, and a new process starts from there.
+            story = [f"{at:.3f} {what} {who}" for at, what, who in list(self.core.state.story)[-30:]]
+            log.critical("the agent's core failed", exc_info=error, extra={"story": story})
+            self.failed.set_exception(error)
+
+    async def commit(self, *operations: Operation) -> list[Answer]:
+        """Commit operations of another part of the agent; the core hears of them first.
+
+        Raises StorageFailed when the disk refuses, QueueError while the agent is closing.
+        """
+        waiting: asyncio.Future[list[Answer]] = self._loop.create_future()
+        self._submit(operations, lambda future: self._observed(operations, future, waiting))
+        return await waiting
+
+    def stop(self) -> None:
+        """End the ticks."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if not self.failed.done():
+            self.failed.cancel()
+
+    def _do(self, action: Action) -> None:
+        if not isinstance(action, Commit):
+            self.perform(action)
+            return
+        token, operations = action.token, action.operations
+        self._submit(operations, lambda future: self._committed(token, operations, future))
+
+    def _submit(self, operations: Sequence[Operation], then: Callable[[Future[list[Answer]]], None]) -> None:
+        try:
+            future = self._writer.submit(operations)
+        except QueueError as error:
+            future = Future()
+            future.set_exception(error)
+        future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(then, done))
+
+    def _committed(self, token: int, operations: Sequence[Operation], future: Future[list[Answer]]) -> None:
+        try:
+            answers = _answers(operations, future)
+        except StorageFailed as error:
+            self.post(CommitFailed(token=token, message=str(error)))
+            return
+        self.post(Committed(token=token, answers=tuple(answers)))
+        self._tell(operations, answers)
+
+    def _observed(
+        self,
+        operations: Sequence[Operation],
+        future: Future[list[Answer]],
+        waiting: asyncio.Future[list[Answer]],
+    ) -> None:
+        error = future.exception()
+        if error is not None:
+            if not waiting.done():
+                waiting.set_exception(error)
+            return
+        answers = future.result()
+        self.post(Observed(operations=tuple(operations), answers=tuple(answers)))
+        if not waiting.done():
+            waiting.set_result(answers)
+        self._tell(operations, answers)
+
+    def _tell(self, operations: Sequence[Operation], answers: Sequence[Answer]) -> None:
+        for seen in self.seen:
+            seen(operations, answers)
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        delay_s = min(self.core.next_due_in_s(self._clock.now()), LONGEST_SLEEP_S)
+        # A little late rather than a little early: a tick before its time would only be repeated.
+        self._timer = self._loop.call_later(delay_s + 0.001, lambda: self.post(Ticked()))
+
+
+def _answers(operations: Sequence[Operation], future: Future[list[Answer]]) -> list[Answer]:
+    """Return a commit's answers. What the store finds impossible is refused: repeating it is of no use."""
+    error = future.exception()
+    if error is None:
+        return future.result()
+    if isinstance(error, StorageFailed) or not isinstance(error, SkerryError):
+        raise StorageFailed(str(error)) from error
+    log.error("the store found a commit impossible: %s", error)
+    return [
+        Refused(reason="not_allowed", message=str(error), task_id=getattr(operation, "task_id", None))
+        for operation in operations
+    ]

@@ -1,0 +1,287 @@
+"""The link's shell at the node: envelopes over a transport, rows from and into the store. Owns no decision.
+
+What is sent waits in the store's outbox, never here; what arrives is committed before it is acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+
+import msgspec
+
+from edge_agent.core.commands import DeadLetter, operations_of
+from edge_agent.core.events import LinkChanged
+from edge_agent.runtime_loop import CoreLoop
+from edge_agent.uplink_rows import OutboxReader
+from skerry.clock import Clock
+from skerry.envelope import Speaker, open_envelope
+from skerry.errors import EnvelopeRefused, NotConnected, QueueError, Rejected
+from skerry.identity import Enrolment, PrivateKey, parse_public_key
+from skerry.link import actions as do
+from skerry.link import events as happened
+from skerry.link.edge import EdgeLink, Phase
+from skerry.link.wire import KINDS, presence_body
+from skerry.messages import Birth, Lane, PlaceTask, Presence, State
+from skerry.replay import ReplayWindows
+from skerry.topics import COORDINATOR, Leaf, build, node_filters
+from skerry.transport.port import Message, Transport, Will
+from task_queue.operations import (
+    Advance,
+    Answer,
+    AppendOutbox,
+    Cancel,
+    Fail,
+    Finish,
+    HandOver,
+    MarkInbox,
+    Operation,
+    Park,
+    PutMeta,
+    RefusePlacement,
+    RenewPlacements,
+    TrimOutbox,
+)
+
+log = logging.getLogger(__name__)
+
+TICK_S = 0.5
+#: The node's lease ends before the coordinator's: the margin covers the way there and back.
+LEASE_SHARE = 0.8
+#: Leases are renewed in the store at most this often, seconds.
+RENEW_EVERY_S = 5.0
+COMMAND_EPOCH = "link.command_epoch"
+LEASE_S = "link.lease_s"
+DEAD_LETTERS = "link.dead_letters"
+DEAD_LETTERS_KEPT = 50
+_MAY_FILL_OUTBOX = (AppendOutbox, Finish, Fail, Park, HandOver, RefusePlacement, Cancel, Advance)
+
+
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """Who this node is on the link. session: grows with each process."""
+
+    enrolment: Enrolment
+    key: PrivateKey
+    session: int
+
+    def topic(self, leaf: Leaf) -> str:
+        """Return the node's topic for a leaf."""
+        return build(self.enrolment.fleet, self.enrolment.node, leaf)
+
+
+class Uplink:
+    """Carries one node's session. A transport's Listener; everything runs on the event loop."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        transport: Transport,
+        link: EdgeLink,
+        loop: CoreLoop,
+        rows: OutboxReader,
+        *,
+        clock: Clock,
+        state_of: Callable[[], Awaitable[State]],
+        dead_letters: list[dict[str, object]] | None = None,
+        lease_s: float = 0.0,
+    ) -> None:
+        """state_of: what the node does now.  dead_letters, lease_s: as an earlier process kept them."""
+        self._identity = identity
+        self._transport = transport
+        self._link = link
+        self._loop = loop
+        self._rows = rows
+        self._clock = clock
+        self._state_of = state_of
+        self._speaker = Speaker(identity.key, source=identity.enrolment.node, session=identity.session)
+        self._windows = ReplayWindows()
+        self._coordinator_key = parse_public_key(identity.enrolment.coordinator_public_key)
+        self._topics = {leaf: identity.topic(leaf) for leaf in Leaf}
+        self._dead_letters = list(dead_letters or [])
+        self._lease_s = lease_s
+        self._renewed_at = float("-inf")
+        self._jobs: set[asyncio.Task[None]] = set()
+        self._ticker: asyncio.Task[None] | None = None
+        self._was_welcomed = False
+        self.refused: dict[str, int] = {}  #: messages refused, by reason
+        self.down_reason = "not connected yet"
+        self.changed_at = clock.now()
+        self.alarm = ""
+
+    @property
+    def phase(self) -> Phase:
+        """Where the session stands."""
+        return self._link.phase
+
+    def start(self) -> None:
+        """Begin connecting, for ever; nothing else of the agent waits for it."""
+        for topic_filter in node_filters(self._identity.enrolment.fleet, self._identity.enrolment.node):
+            self._transport.subscribe(topic_filter)
+        self._loop.seen.append(self._saw_commit)
+        self._transport.start(self)
+        self._ticker = asyncio.create_task(self._tick())
+
+    def will(self) -> Will:
+        """Return what the broker says when this session dies; called on the transport's thread."""
+        topic = self._topics[Leaf.PRESENCE]
+        body = presence_body(self._identity.session, online=False)
+        return Will(topic=topic, payload=self._speaker.seal_will(topic, KINDS[Presence], body))
+
+    def describe(self, birth: Birth) -> None:
+        """Say from now on this of the node: its devices changed."""
+        self._perform(self._link.describe(birth, self._clock.now()))
+
+    async def stop(self) -> None:
+        """Say good-bye when there is a connection, and stop."""
+        if self._ticker is not None:
+            self._ticker.cancel()
+        self._perform(self._link.farewell())
+        await asyncio.sleep(0)
+        await asyncio.to_thread(self._transport.stop)
+        for job in self._jobs:
+            job.cancel()
+        await asyncio.gather(*self._jobs, return_exceptions=True)
+
+    # --- what the transport tells ------------------------------------------------------------------------
+
+    def on_up(self) -> None:
+        """See Listener."""
+        self.down_reason = "the coordinator has not answered yet"
+        self._handle(happened.LinkUp())
+
+    def on_down(self, reason: str) -> None:
+        """See Listener."""
+        self.down_reason = reason
+        self._handle(happened.LinkDown())
+
+    def on_message(self, message: Message) -> None:
+        """See Listener. A message that is refused is counted and acknowledged: it would only come again."""
+        try:
+            opened = open_envelope(
+                message.payload, topic=message.topic, key_of=self._key_of, windows=self._windows
+            )
+        except EnvelopeRefused as error:
+            self._refuse(error.reason, str(error))
+        else:
+            self._handle(happened.Received(opened.kind, opened.body))
+            self._renew(opened.topic.leaf)
+        message.acknowledge()
+
+    def _key_of(self, source: str) -> bytes | None:
+        return self._coordinator_key if source == COORDINATOR else None
+
+    def _refuse(self, reason: str, detail: str) -> None:
+        self.refused[reason] = self.refused.get(reason, 0) + 1
+        log.warning("a message was refused (%s): %s", reason, detail)
+
+    # --- the link core ---------------------------------------------------------------------------------------
+
+    def _handle(self, event: happened.Event) -> None:
+        self._perform(self._link.handle(event, self._clock.now()))
+        is_welcomed = self._link.phase is Phase.WELCOMED
+        if is_welcomed != self._was_welcomed:
+            self._was_welcomed = is_welcomed
+            self.changed_at = self._clock.now()
+            self._loop.post(LinkChanged(is_up=is_welcomed))
+
+    def _perform(self, actions: Sequence[do.Action]) -> None:
+        for action in actions:
+            match action:
+                case do.Send():
+                    self._send(action)
+                case do.ReadRows():
+                    self._begin(self._read(action))
+                case do.TrimOutbox():
+                    self._begin(self._commit(TrimOutbox(lane=action.lane, upto=action.upto)))
+                case do.ApplyRows():
+                    self._begin(self._apply(action))
+                case do.Welcomed():
+                    self.down_reason, self.alarm = "", ""
+                    self._begin(self._commit(PutMeta(name=COMMAND_EPOCH, value=action.welcome.command_epoch)))
+                case do.Refuse():
+                    self._refuse(action.reason, action.detail)
+                case do.Alarm():
+                    self.alarm = action.text
+                    log.error("the link needs attention: %s", action.text)
+                case do.Spread():
+                    hint = getattr(self._transport, "hint", None)
+                    if hint is not None:
+                        hint(action.spread_s)
+                case _:
+                    log.error("the link asked a node for %s", type(action).__name__)
+
+    def _send(self, action: do.Send) -> None:
+        topic = self._topics[action.leaf]
+        try:
+            payload = self._speaker.seal(topic, action.kind, action.body)
+            self._transport.publish(topic, payload, retain=action.retain)
+        except NotConnected:
+            return  # the link says it again once the transport is up
+        except Rejected as error:
+            self._refuse("too_large_to_send", str(error))
+
+    def _begin(self, job: Coroutine[None, None, None]) -> None:
+        task = asyncio.create_task(job)
+        self._jobs.add(task)
+        task.add_done_callback(self._jobs.discard)
+
+    async def _read(self, action: do.ReadRows) -> None:
+        rows = await self._rows.read(action)
+        self._handle(happened.RowsRead(action.lane, action.after, rows))
+
+    async def _commit(self, *operations: Operation) -> None:
+        try:
+            await self._loop.commit(*operations)
+        except QueueError as error:
+            log.warning("the link's own note was not written and will be again: %s", error)
+
+    async def _apply(self, action: do.ApplyRows) -> None:
+        """Commit what the coordinator's rows ask for, with the mark that says so; then the link acknowledges."""
+        operations, dead = operations_of(action.rows, wall_s=self._clock.wall_s())
+        mark = MarkInbox(source=COORDINATOR, epoch=action.epoch, lane=action.lane, upto=action.upto)
+        notes = [*self._note_dead(dead), *self._note_lease(action)]
+        try:
+            await self._loop.commit(*operations, *notes, mark)
+        except QueueError as error:
+            log.warning("the coordinator's commands were not written and will be asked for again: %s", error)
+            self._handle(happened.ApplyFailed(action.epoch, action.lane))
+        else:
+            self._handle(happened.Applied(action.epoch, action.lane, action.upto))
+
+    def _note_dead(self, dead: Sequence[DeadLetter]) -> list[Operation]:
+        for letter in dead:
+            self._refuse("dead_letter", f"row {letter.seq} of kind {letter.kind}: {letter.reason}")
+            self._dead_letters.append(msgspec.to_builtins(letter))
+        self._dead_letters = self._dead_letters[-DEAD_LETTERS_KEPT:]
+        return [PutMeta(name=DEAD_LETTERS, value=self._dead_letters)] if dead else []
+
+    def _note_lease(self, action: do.ApplyRows) -> list[Operation]:
+        leases = [row.message.lease_s for row in action.rows if isinstance(row.message, PlaceTask)]
+        if not leases or min(leases) == self._lease_s:
+            return []
+        self._lease_s = min(leases)
+        return [PutMeta(name=LEASE_S, value=self._lease_s)]
+
+    def _renew(self, leaf: Leaf) -> None:
+        """The coordinator has just spoken to this session, so it hears the reports that renew its leases."""
+        uptime_s = self._clock.now().uptime_s
+        if not self._lease_s or uptime_s - self._renewed_at < min(RENEW_EVERY_S, self._lease_s / 4):
+            return
+        if self._link.phase is Phase.WELCOMED and leaf in (Leaf.WELCOME, Leaf.ACK, Leaf.COMMANDS):
+            self._renewed_at = uptime_s
+            self._begin(self._commit(RenewPlacements(lease_s=self._lease_s * LEASE_SHARE)))
+
+    # --- what the rest of the agent does ---------------------------------------------------------------------
+
+    def _saw_commit(self, operations: Sequence[Operation], answers: Sequence[Answer]) -> None:
+        if any(isinstance(operation, _MAY_FILL_OUTBOX) for operation in operations):
+            for lane in Lane:
+                self._handle(happened.OutboxGrew(lane))
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            if self._link.phase is Phase.WELCOMED:
+                self._handle(happened.StateChanged(await self._state_of()))
+            self._handle(happened.Tick())

@@ -1,0 +1,102 @@
+"""Reading the outbox for the link: a row that refers to content leaves when its content is there already."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from skerry.errors import BlobError, StorageFailed
+from skerry.link.actions import ReadRows
+from skerry.messages import Outcome, Row, TaskEnded, TaskOffered
+from skerry.task import TaskSpec, blobs_of
+from task_queue.store import Store
+from task_queue.writer import StoreWriter
+
+log = logging.getLogger(__name__)
+
+#: How long the first row of a lane may wait for its content; then it goes without, and says where it is.
+PATIENCE_S = 120.0
+RETRY_S = 2.0
+#: A disk that could not be read is asked again after this.
+READ_AGAIN_S = 5.0
+
+
+class _Ended(msgspec.Struct):
+    is_placed: bool = False
+    outcome: Outcome | None = None
+
+
+class _Offered(msgspec.Struct):
+    task: TaskSpec
+
+
+class OutboxReader:
+    """Reads rows on the store's reading thread and has their content uploaded first."""
+
+    def __init__(
+        self,
+        writer: StoreWriter,
+        upload: Callable[[tuple[str, ...]], Awaitable[None]],
+        *,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        """upload: brings contents to the coordinator, or raises BlobError."""
+        self._writer = writer
+        self._upload = upload
+        self._patience_s = patience_s
+        self.sent_without_content = 0
+
+    async def read(self, action: ReadRows) -> tuple[Row, ...]:
+        """Return the rows asked for, cut before one whose content is not there yet."""
+        rows = await self._rows(action)
+        for index, row in enumerate(rows):
+            names = contents_of(row)
+            if names and not await self._bring(names, may_wait=index == 0):
+                return rows[:index]
+        return rows
+
+    async def _rows(self, action: ReadRows) -> tuple[Row, ...]:
+        def ask(store: Store) -> tuple[Row, ...]:
+            return tuple(
+                store.outbox(action.lane, action.after, limit=action.limit, limit_bytes=action.limit_bytes)
+            )
+
+        while True:
+            try:
+                return await asyncio.wrap_future(self._writer.read(ask))
+            except StorageFailed as error:
+                log.warning("the outbox cannot be read: %s", error)
+                await asyncio.sleep(READ_AGAIN_S)
+
+    async def _bring(self, names: tuple[str, ...], *, may_wait: bool) -> bool:
+        """Whether the row may go: its content is up, or was waited for long enough."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._patience_s
+        while True:
+            try:
+                await self._upload(names)
+                return True
+            except BlobError as error:
+                if not may_wait:
+                    return False
+                if loop.time() >= until:
+                    self.sent_without_content += 1
+                    log.error("a row goes without its content %s: %s", ", ".join(names), error)
+                    return True
+            await asyncio.sleep(RETRY_S)
+
+
+def contents_of(row: Row) -> tuple[str, ...]:
+    """Return the contents the other side needs with this row: inputs of an offer, results of a placed task."""
+    body = bytes(row.body)
+    if b"sha256:" not in body:
+        return ()
+    if row.kind == TaskOffered.__struct_config__.tag:
+        return blobs_of(msgspec.json.decode(body, type=_Offered).task)
+    if row.kind == TaskEnded.__struct_config__.tag:
+        ended = msgspec.json.decode(body, type=_Ended)
+        return ended.outcome.blobs if ended.is_placed and ended.outcome is not None else ()
+    return ()
