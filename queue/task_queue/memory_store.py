@@ -1,0 +1,160 @@
+"""The store's twin in memory: same rules, same answers, no disk. For tests and for simulated fleets."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from skerry.clock import Instant
+from skerry.errors import StorageFailed
+from skerry.ids import TaskId
+from skerry.messages import Lane, Row
+from task_queue.limits import Limits
+from task_queue.memory_tables import MemoryTables
+from task_queue.operations import Answer, Operation
+from task_queue.rows import Book, TaskRow, depth_of, record_of
+from task_queue.rules import perform, settle_interrupted
+from task_queue.store import Depth, TaskFilter, TaskRecord
+from task_queue.task import State
+from task_queue.transaction import Transaction
+
+
+class MemoryStore:
+    """A Store without a disk. It survives `reopen`, which is what a restart of its process does to a file."""
+
+    def __init__(
+        self,
+        *,
+        now: Instant,
+        wall_s: Callable[[], float],
+        reports: bool = True,
+        limits: Limits | None = None,
+        epoch: str | None = None,
+    ) -> None:
+        """Start empty.  epoch: given where runs must repeat; drawn at random otherwise."""
+        self._wall_s = wall_s
+        self._reports = reports
+        self._limits = limits or Limits()
+        self._tables = MemoryTables()
+        self._book = Book()
+        self._leases: set[int] = set()
+        self._epoch = epoch or secrets.token_hex(8)
+        self._session = 0
+        self._failure = ""
+        self.reopen(now)
+
+    def reopen(self, now: Instant) -> None:
+        """Begin another session, as after a kill: leases are void, interrupted attempts are settled."""
+        self._leases.clear()
+        self._session += 1
+        self._commit(settle_interrupted, now)
+        self._book.checkpoint(self._book.powered_on_s(now), now)
+
+    def fail_commits(self, message: str) -> None:
+        """Make every commit fail with StorageFailed until it is called with an empty message."""
+        self._failure = message
+
+    @property
+    def epoch(self) -> str:
+        """See Store."""
+        return self._epoch
+
+    @property
+    def session(self) -> int:
+        """See Store."""
+        return self._session
+
+    def apply(self, operations: Sequence[Operation], *, now: Instant) -> list[Answer]:
+        """See Store."""
+        answers: list[Answer] = []
+        self._commit(lambda tx: answers.extend(perform(tx, operations)), now)
+        return answers
+
+    def _commit(self, work: Callable[[Transaction], None], now: Instant) -> None:
+        book, leases = msgspec.json.encode(self._book), set(self._leases)
+        try:
+            on_s = self._book.powered_on_s(now)
+            work(self._transaction(on_s))
+            if self._failure:
+                raise StorageFailed(self._failure)
+            self._book.checkpoint(on_s, now)
+        except BaseException:
+            self._tables.undo()
+            self._book = msgspec.json.decode(book, type=Book)
+            self._leases.clear()
+            self._leases.update(leases)
+            raise
+        self._tables.keep()
+
+    def _transaction(self, on_s: float) -> Transaction:
+        room = self._limits.enqueue_bytes - self._tables.bytes_used
+        return Transaction(
+            tables=self._tables,
+            book=self._book,
+            leases=self._leases,
+            on_s=on_s,
+            wall_s=self._wall_s(),
+            limits=self._limits,
+            reports=self._reports,
+            room_bytes=room,
+            is_crowded=room < self._limits.enqueue_bytes // 5,
+        )
+
+    def _seen(self, row: TaskRow) -> TaskRow:
+        return msgspec.structs.replace(row, state=State.LEASED) if row.seq in self._leases else row
+
+    def get(self, task_id: TaskId) -> TaskRecord | None:
+        """See Store."""
+        row = self._tables.task(task_id)
+        return None if row is None else record_of(self._seen(row), self._tables.attempts_of.get(row.seq, ()))
+
+    def find(self, task_filter: TaskFilter) -> list[TaskRecord]:
+        """See Store."""
+        newest_first = self._tables.index["ids"].below((task_filter.before or "g",))  # above every hex digit
+        rows = (self._seen(self._tables.rows[seq]) for _, seq in newest_first)
+        wanted = (row for row in rows if _matches(row, task_filter))
+        return [record_of(row) for row in islice(wanted, task_filter.limit)]
+
+    def outbox(self, lane: Lane, after: int, *, limit: int, limit_bytes: int) -> list[Row]:
+        """See Store."""
+        after = max(after, self._book.trimmed.get(lane, 0))
+        rows: list[Row] = []
+        size = 0
+        for seq in islice(self._tables.lane_seqs[lane].above(after + 1), limit):
+            row = self._tables.lanes[lane][seq]
+            size += len(row.body)
+            if rows and size > limit_bytes:
+                break
+            rows.append(Row(seq=seq, kind=row.kind, body=msgspec.Raw(row.body), key=row.key))
+        return rows
+
+    def inbox_mark(self, source: str, epoch: str, lane: Lane) -> int:
+        """See Store."""
+        return self._tables.marks.get((source, epoch, lane), 0)
+
+    def meta(self, name: str) -> Any:
+        """See Store."""
+        return msgspec.json.decode(self._tables.values.get(name, b"null"))
+
+    def depth(self) -> Depth:
+        """See Store."""
+        return depth_of(self._book, len(self._leases), self._tables.bytes_used)
+
+    def held_placements(self, limit: int = 5000) -> list[TaskId]:
+        """See Store."""
+        return [self._tables.rows[seq].task_id for (seq,) in islice(self._tables.index["placed"], limit)]
+
+    def tidy(self) -> None:
+        """See Store. Memory has nothing to give back."""
+
+    def close(self) -> None:
+        """See Store. Nothing is kept open."""
+
+
+def _matches(row: TaskRow, task_filter: TaskFilter) -> bool:
+    in_states = not task_filter.states or row.state in task_filter.states
+    return in_states and task_filter.kind in (None, row.kind)

@@ -1,0 +1,281 @@
+"""The tables in memory: dictionaries, sorted indexes and an undo list. Knows no rules."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import msgspec
+
+from skerry.errors import InvalidTransition
+from skerry.fence import Fence
+from skerry.ids import TaskId
+from skerry.messages import Lane
+from task_queue.rows import OutboxRow, TaskRow, stored_state
+from task_queue.store import Attempt
+from task_queue.task import FINAL, OPEN, TRANSITIONS, Event, State
+
+_WAITING = frozenset({State.DELAYED, State.BLOCKED, State.READY})
+_HERE = _WAITING | {State.RUNNING}
+
+
+class SortedKeys:
+    """Keys in order. A list: moves are cheap beside the work that causes them."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self._keys: list[Any] = []
+
+    def __len__(self) -> int:
+        """Return how many keys there are."""
+        return len(self._keys)
+
+    def add(self, key: Any) -> None:
+        """Insert a key."""
+        insort(self._keys, key)
+
+    def remove(self, key: Any) -> None:
+        """Remove a key that is there."""
+        del self._keys[bisect_left(self._keys, key)]
+
+    def above(self, key: Any) -> Iterator[Any]:
+        """Yield the keys from `key` on."""
+        return islice(self._keys, bisect_left(self._keys, key), None)
+
+    def below(self, key: Any) -> Iterator[Any]:
+        """Yield the keys below `key`, the highest first."""
+        return (self._keys[at] for at in range(bisect_left(self._keys, key) - 1, -1, -1))
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield all keys in order."""
+        return iter(self._keys)
+
+
+def _entries(row: TaskRow) -> Iterator[tuple[str, Any]]:
+    """Yield the indexes that hold a row, with its key there: what the partial indexes say in SQL."""
+    state, seq = row.state, row.seq
+    yield "ids", (row.task_id, seq)
+    if state is State.READY:
+        yield "ready", (-row.priority, row.turn, seq)
+    if state is State.DELAYED:
+        yield "due", (row.due_on_s, seq)
+    if state is State.RUNNING:
+        yield "running", (seq,)
+    if row.expires_on_s is not None and state in _HERE:
+        yield "expiring", (row.expires_on_s, seq)
+    if row.lease_on_s is not None and row.placement is not None and state in _WAITING:
+        yield "lapsing", (row.lease_on_s, seq)
+    if row.placement is not None and state in _HERE:
+        yield "placed", (seq,)
+    if row.queue_key is not None and state in OPEN:
+        yield "key", (row.queue_key, row.turn, seq)
+    if row.ended_on_s is not None:
+        yield "ended", (row.ended_on_s, seq)
+
+
+class MemoryTables:
+    """Tables that live as long as their owner. `undo` takes back everything since the last `keep`."""
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.rows: dict[int, TaskRow] = {}
+        self.index: dict[str, SortedKeys] = defaultdict(SortedKeys)
+        self.attempts_of: dict[int, tuple[Attempt, ...]] = {}
+        self.lanes: dict[Lane, dict[int, OutboxRow]] = {lane: {} for lane in Lane}
+        self.lane_seqs: dict[Lane, SortedKeys] = {lane: SortedKeys() for lane in Lane}
+        self.marks: dict[tuple[str, str, Lane], int] = {}
+        self.values: dict[str, bytes] = {}
+        self.bytes_used = 0
+        self._ids: dict[TaskId, int] = {}
+        self._requests: dict[str, TaskId] = {}
+        self._coalesced: dict[tuple[Lane, str], set[int]] = defaultdict(set)
+        self._undo: list[Callable[[], None]] = []
+
+    def keep(self) -> None:
+        """Make everything so far final."""
+        self._undo.clear()
+
+    def undo(self) -> None:
+        """Take back what was written since the last keep, the latest first."""
+        while self._undo:
+            self._undo.pop()()
+        self._undo.clear()
+
+    def _replace(self, old: TaskRow | None, new: TaskRow | None) -> None:
+        """Put a row in the place of another, in every index."""
+        if old is not None:
+            self._forget(old)
+        if new is not None:
+            self._remember(new)
+
+    def _forget(self, row: TaskRow) -> None:
+        for name, key in _entries(row):
+            self.index[name].remove(key)
+        del self.rows[row.seq], self._ids[row.task_id]
+        if row.request_key is not None:
+            del self._requests[row.request_key]
+        self.bytes_used -= len(row.body)
+
+    def _remember(self, row: TaskRow) -> None:
+        for name, key in _entries(row):
+            self.index[name].add(key)
+        self.rows[row.seq] = row
+        self._ids[row.task_id] = row.seq
+        if row.request_key is not None:
+            self._requests[row.request_key] = row.task_id
+        self.bytes_used += len(row.body)
+
+    def _write(self, old: TaskRow | None, new: TaskRow | None) -> None:
+        self._replace(old, new)
+        self._undo.append(lambda: self._replace(new, old))
+
+    def task(self, task_id: TaskId) -> TaskRow | None:
+        """See Tables."""
+        seq = self._ids.get(task_id)
+        return None if seq is None else self.rows[seq]
+
+    def tasks(self, seqs: Sequence[int]) -> list[TaskRow]:
+        """See Tables."""
+        return [self.rows[seq] for seq in seqs]
+
+    def request(self, request_key: str) -> TaskId | None:
+        """See Tables."""
+        return self._requests.get(request_key)
+
+    def insert(self, row: TaskRow) -> None:
+        """See Tables."""
+        self._write(None, row)
+
+    def move(self, row: TaskRow, event: Event, changed: frozenset[str]) -> None:
+        """See Tables."""
+        stored = self.rows[row.seq]
+        states = {stored_state(state) for state, may in TRANSITIONS if may is event}
+        if stored.state not in states:
+            raise InvalidTransition(stored.state, event)
+        self._write(stored, row)
+
+    def amend(self, row: TaskRow) -> None:
+        """See Tables."""
+        self._write(self.rows[row.seq], msgspec.structs.replace(row, state=stored_state(row.state)))
+
+    def delete_task(self, row: TaskRow) -> None:
+        """See Tables."""
+        assert row.state in FINAL, f"{row.task_id} has not ended"
+        attempts = self.attempts_of.pop(row.seq, ())
+        self._undo.append(lambda: self.attempts_of.__setitem__(row.seq, attempts))
+        self._write(self.rows[row.seq], None)
+
+    def first_open(self, queue_key: str) -> TaskRow | None:
+        """See Tables."""
+        first = next(self.index["key"].above((queue_key,)), None)
+        return self.rows[first[2]] if first is not None and first[0] == queue_key else None
+
+    def ready(self, limit: int) -> list[int]:
+        """See Tables."""
+        return [key[-1] for key in islice(self.index["ready"], limit)]
+
+    def _upto(self, name: str, on_s: float, limit: int) -> list[TaskRow]:
+        found: list[TaskRow] = []
+        for at, seq in self.index[name]:
+            if at > on_s or len(found) >= limit:
+                break
+            found.append(self.rows[seq])
+        return found
+
+    def due(self, on_s: float, limit: int) -> list[TaskRow]:
+        """See Tables."""
+        return self._upto("due", on_s, limit)
+
+    def expiring(self, on_s: float, limit: int) -> list[TaskRow]:
+        """See Tables."""
+        return self._upto("expiring", on_s, limit)
+
+    def lapsed(self, on_s: float, limit: int) -> list[TaskRow]:
+        """See Tables."""
+        return self._upto("lapsing", on_s, limit)
+
+    def ended_before(self, on_s: float, limit: int) -> list[TaskRow]:
+        """See Tables."""
+        return [row for row in self._upto("ended", on_s, limit) if row.ended_on_s != on_s]
+
+    def running(self) -> list[TaskRow]:
+        """See Tables."""
+        return [self.rows[seq] for (seq,) in self.index["running"]]
+
+    def next_times(self) -> tuple[float | None, float | None, float | None]:
+        """See Tables."""
+        due, expiry, lapse = (
+            next(iter(self.index[name]), (None,))[0] for name in ("due", "expiring", "lapsing")
+        )
+        return due, expiry, lapse
+
+    def add_attempt(self, seq: int, attempt: Attempt) -> None:
+        """See Tables."""
+        self._set_attempts(seq, (*self.attempts_of.get(seq, ()), attempt))
+
+    def end_attempt(self, seq: int, fence: Fence, ended: str, error: str, runtime_s: float) -> None:
+        """See Tables."""
+        closed = tuple(
+            msgspec.structs.replace(each, ended=ended, error=error, runtime_s=runtime_s)
+            if each.fence == fence and not each.ended
+            else each
+            for each in self.attempts_of.get(seq, ())
+        )
+        self._set_attempts(seq, closed)
+
+    def _set_attempts(self, seq: int, attempts: tuple[Attempt, ...]) -> None:
+        before = self.attempts_of.get(seq, ())
+        self.attempts_of[seq] = attempts
+        self._undo.append(lambda: self.attempts_of.__setitem__(seq, before))
+
+    def append_outbox(self, row: OutboxRow) -> None:
+        """See Tables."""
+        self._put_message(row)
+        self._undo.append(lambda: self._take_message(row))
+
+    def _put_message(self, row: OutboxRow) -> None:
+        self.lanes[row.lane][row.seq] = row
+        self.lane_seqs[row.lane].add(row.seq)
+        self.bytes_used += len(row.body)
+        if row.coalesce:
+            self._coalesced[row.lane, row.coalesce].add(row.seq)
+
+    def _take_message(self, row: OutboxRow) -> None:
+        del self.lanes[row.lane][row.seq]
+        self.lane_seqs[row.lane].remove(row.seq)
+        self.bytes_used -= len(row.body)
+        if row.coalesce:
+            self._coalesced[row.lane, row.coalesce].discard(row.seq)
+
+    def _delete_message(self, row: OutboxRow) -> None:
+        self._take_message(row)
+        self._undo.append(lambda: self._put_message(row))
+
+    def delete_coalesced(self, lane: Lane, coalesce: str) -> int:
+        """See Tables."""
+        seqs = self._coalesced.get((lane, coalesce), set()).copy()
+        for seq in seqs:
+            self._delete_message(self.lanes[lane][seq])
+        return len(seqs)
+
+    def trim_outbox(self, lane: Lane, upto: int, limit: int) -> int:
+        """See Tables."""
+        seqs = [seq for seq in islice(self.lane_seqs[lane], limit) if seq <= upto]
+        for seq in seqs:
+            self._delete_message(self.lanes[lane][seq])
+        return len(seqs)
+
+    def mark_inbox(self, source: str, epoch: str, lane: Lane, upto: int) -> None:
+        """See Tables."""
+        before = self.marks.get((source, epoch, lane), 0)
+        self.marks[source, epoch, lane] = max(before, upto)
+        self._undo.append(lambda: self.marks.__setitem__((source, epoch, lane), before))
+
+    def put_meta(self, name: str, value: bytes) -> None:
+        """See Tables."""
+        before = self.values.get(name, b"null")
+        self.values[name] = value
+        self._undo.append(lambda: self.values.__setitem__(name, before))
