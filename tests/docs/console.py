@@ -1,7 +1,7 @@
 """Runs the console examples of a page in one shell, and compares what they print with what the page shows.
 
-A line `$ command` is run; `> ` lines continue it. Lines below are output: each must come, in this order, among what
-the command prints, `…` standing for anything.
+A line `$ command` is run; `> ` lines continue it. Lines below are output: each must come, in this order, among
+what the command prints, `…` standing for anything.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def steps_of(text: str) -> list[Step]:
         for line in block.splitlines():
             if line.startswith("$ "):
                 steps.append(Step(line[2:]))
-            elif line.startswith("> "):
+            elif line.startswith("> ") or line == ">":
                 steps[-1].command += "\n" + line[2:]
             elif line.strip():
                 steps[-1].shown.append(line)
@@ -89,7 +89,9 @@ class Shell:
             left = deadline - time.monotonic()
             ready, _, _ = select.select([self._process.stdout], [], [], max(0.0, left))
             chunk = os.read(self._process.stdout.fileno(), 65536) if ready else b""
-            assert chunk, f"no end within {timeout_s:g} s; printed so far:\n{self._read.decode(errors='replace')}"
+            assert chunk, (
+                f"no end within {timeout_s:g} s; printed so far:\n{self._read.decode(errors='replace')}"
+            )
             self._read += chunk
         return found
 
