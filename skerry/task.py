@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from skerry.errors import SpecError
 from skerry.ids import check_name, is_content_hash
+from skerry.nearest import name_nearest
 
 #: A payload above this travels by content hash, bytes.
 INLINE_LIMIT_BYTES = 32 * 1024
@@ -172,6 +173,8 @@ def _check_onnx(spec: OnnxSpec) -> None:
 def _spec_error(text: str) -> SpecError:
     message, _, path = text.partition(" - at `$")
     field = path.rstrip("`").lstrip(".")
+    if "unknown field" in message:
+        return SpecError(name_nearest(TaskSpec, message, field), field=field)
     if field == "spec.executor" or ("Invalid value" in message and "executor" in path):
         message = f"unknown executor ({message}); this version has: command, onnx"
     return SpecError(message if not field else f"{field}: {message}", field=field)

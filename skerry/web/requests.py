@@ -11,6 +11,7 @@ from aiohttp import web
 from aiohttp.web_exceptions import HTTPRequestEntityTooLarge
 
 from skerry.errors import SpecError
+from skerry.nearest import name_nearest
 from skerry.problem import problem
 from skerry.web.routes import BODY_LIMIT_BYTES
 
@@ -49,7 +50,7 @@ def decode_json(document: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(document, type=kind)
     except msgspec.ValidationError as error:
-        raise _named(str(error)) from error
+        raise _named(str(error), kind) from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise problem(400, f"the body is not valid JSON: {error}") from error
 
@@ -70,7 +71,7 @@ def read_query(request: web.Request, kind: type[S]) -> S:
     try:
         return msgspec.convert(values, type=kind, strict=False)
     except msgspec.ValidationError as error:
-        raise _named(str(error)) from error
+        raise _named(str(error), kind) from error
 
 
 def _hint(name: str, known: list[str]) -> str:
@@ -78,9 +79,11 @@ def _hint(name: str, known: list[str]) -> str:
     return f"; did you mean {near[0]}?" if near else f"; known here: {', '.join(sorted(known)) or 'none'}"
 
 
-def _named(text: str) -> SpecError:
+def _named(text: str, kind: Any) -> SpecError:
     message, _, path = text.partition(" - at `$")
     field = path.rstrip("`").lstrip(".")
+    if "unknown field" in message and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        return SpecError(name_nearest(kind, message, field), field=field)
     return SpecError(f"{field}: {message}" if field else message, field=field)
 
 

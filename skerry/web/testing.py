@@ -61,8 +61,8 @@ class ServerThread:
     def _end_loop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
-        for _ in range(3):  # closed transports let go of their sockets in the loop's next turns
-            self._loop.run_until_complete(asyncio.sleep(0))
+        # A connection accepted while the server stopped ends in the loop's next turns, as do closed transports.
+        self._loop.run_until_complete(_settle())
         self._loop.close()
 
     def __enter__(self) -> ServerThread:
@@ -74,3 +74,11 @@ class ServerThread:
     ) -> None:
         """Stop."""
         self.stop()
+
+
+async def _settle() -> None:
+    rest = asyncio.all_tasks() - {asyncio.current_task()}
+    if rest:
+        await asyncio.wait(rest, timeout=2)
+    for _ in range(3):
+        await asyncio.sleep(0)

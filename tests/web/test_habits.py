@@ -73,7 +73,7 @@ def test_malformed_json_is_named(service: Service) -> None:
     ("document", "field", "words"),
     [
         (b'{"name": 7}', "name", "Expected `str`"),
-        (b'{"name": "a", "cuont": 1}', "", "unknown field `cuont`"),
+        (b'{"name": "a", "cuont": 1}', "", "unknown field cuont; did you mean count?"),
         (b"{}", "", "missing required field `name`"),
     ],
 )

@@ -7,6 +7,7 @@ import ipaddress
 import socket
 import ssl
 import threading
+import time
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -135,8 +136,10 @@ def test_a_stop_ends_requests_that_wait_and_refuses_new_ones(service: Service) -
     answers: list[int] = []
     asking = threading.Thread(target=lambda: answers.append(service.ask("GET", "/v1/wait")[0]))
     asking.start()
+    deadline = time.monotonic() + 20
     while not _is_waiting(service):
-        pass
+        assert time.monotonic() < deadline
+        time.sleep(0.002)  # a real socket: nothing here runs on a virtual clock
 
     service.thread.stop()
     asking.join(20)
