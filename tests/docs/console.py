@@ -1,6 +1,6 @@
 """Runs the console examples of a page in one shell, and compares what they print with what the page shows.
 
-A line `$ command` is run; `> ` lines continue it. Lines below are output: each must come, in this order, among
+A line `$ command` is run; `> ` lines continue it. Lines below are output: each must come, in order, among
 what the command prints, `…` standing for anything.
 """
 
