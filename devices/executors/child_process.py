@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import os
 import secrets
 import signal
 import socket
+import subprocess
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any
 
 from devices.executors.channel import (
@@ -30,8 +31,11 @@ from devices.executors.channel import (
     parent_decoder,
 )
 from devices.executors.orphans import end_marked
+from devices.executors.spawned import Spawned, Tail
 from devices.settings import ChildSettings
 from skerry.errors import DeviceError
+
+_log = logging.getLogger(__name__)
 
 _READ_BYTES = 1 << 16
 _STDERR_TAIL_BYTES = 2048
@@ -46,7 +50,7 @@ class Child:
 
     def __init__(
         self,
-        process: asyncio.subprocess.Process,
+        process: subprocess.Popen[bytes],
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
         settings: ChildSettings,
@@ -54,12 +58,12 @@ class Child:
     ) -> None:
         """marker: environment entry of this child and of everything it starts."""
         loop = asyncio.get_running_loop()
+        self._process = Spawned(process)
         self.pid = process.pid
         #: Set to the reason when the child is gone and nothing it started is left.
         self.lost: asyncio.Future[str] = loop.create_future()
         #: Called with the reason before any attempt hears of it.
         self.on_lost: Callable[[str], None] = lambda reason: None
-        self._process = process
         self._reader, self._writer = reader, writer
         self._settings = settings
         self._marker = marker
@@ -68,13 +72,14 @@ class Child:
         self._ready: asyncio.Future[None] = loop.create_future()
         self._heard_s = loop.time()
         self._reason = ""
-        self._stderr = bytearray()
+        self._stderr = Tail(_STDERR_TAIL_BYTES)
+        self._complaining = asyncio.create_task(self._stderr.follow(process.stderr))
         self._life = asyncio.create_task(self._live())
 
     @property
     def is_lingering(self) -> bool:
         """Decide whether the process is still there although it was killed: it hangs inside the kernel."""
-        return self.lost.done() and self._process.returncode is None
+        return self.lost.done() and not self._process.exited.done()
 
     async def ready(self, within_s: float) -> None:
         """Wait until the child has loaded its runtime.  Raises ChildLost."""
@@ -112,8 +117,8 @@ class Child:
     def kill(self, reason: str) -> None:
         """Kill the child; every attempt on it is lost for this reason."""
         self._reason = self._reason or reason
-        with suppress(ProcessLookupError):
-            self._process.kill()
+        if not self._process.exited.done():  # else the number may be another process's by now
+            os.kill(self.pid, signal.SIGKILL)
 
     async def end(self) -> None:
         """Close the channel, so that the child ends by itself, and wait until it is gone."""
@@ -125,14 +130,16 @@ class Child:
 
     async def _live(self) -> None:
         watching = asyncio.create_task(self._watch())
-        complaining = asyncio.create_task(self._keep_stderr())
         try:
             await self._listen()
-        except (ChannelError, OSError) as error:
-            self._reason = self._reason or f"broken channel: {error}"
+        except ChannelError as error:
+            self.kill(f"broken channel: {error}")
+        except ConnectionError as error:
+            # It ended with a message of ours unread. How it ended says more than the socket does.
+            _log.debug("channel of process %d: %s", self.pid, error)
         finally:
             watching.cancel()
-        await self._bury(complaining)
+        await self._bury()
 
     async def _listen(self) -> None:
         decoder = parent_decoder()
@@ -164,19 +171,14 @@ class Child:
             if loop.time() - self._heard_s > limit_s:
                 self.kill(f"no heartbeat for {limit_s:g} s")
 
-    async def _keep_stderr(self) -> None:
-        assert self._process.stderr is not None
-        while data := await self._process.stderr.read(_READ_BYTES):
-            self._stderr = (self._stderr + data)[-_STDERR_TAIL_BYTES:]
-
-    async def _bury(self, complaining: asyncio.Task[None]) -> None:
+    async def _bury(self) -> None:
         """Wait for the process's end, end what it left behind, then tell every attempt."""
         self._writer.close()
         await self._exit()
         await asyncio.to_thread(end_marked, self._marker)
-        await asyncio.wait({complaining}, timeout=self._settings.kill_grace_s)
-        complaining.cancel()
-        reason = self._reason or self._epitaph(self._process.returncode or 0)
+        await asyncio.wait({self._complaining}, timeout=self._settings.kill_grace_s)
+        self._complaining.cancel()
+        reason = self._reason or self._epitaph(self._process.exited.result())
         self.on_lost(reason)
         self.lost.set_result(reason)
         for future in self._results.values():
@@ -188,7 +190,7 @@ class Child:
         """Wait for the process's end; kill it when it takes long, and give up when even that does not
         help.
         """
-        exited = asyncio.create_task(self._process.wait())
+        exited = self._process.exited
         await asyncio.wait({exited}, timeout=self._settings.kill_grace_s)
         if not exited.done():
             self.kill("closed its channel and did not end")
@@ -197,7 +199,7 @@ class Child:
             self._reason += "; it hangs inside the kernel and cannot be killed"
 
     def _epitaph(self, code: int) -> str:
-        last = self._stderr.decode("utf-8", "replace").strip().rpartition("\n")[2][:300]
+        last = self._stderr.text().strip().rpartition("\n")[2][:300]
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
         return f"the executor child {how}" + (f": {last}" if last else "")
 
@@ -212,17 +214,7 @@ async def start_child(load: Load, settings: ChildSettings, marker: str) -> Child
     own = f"SKERRY_EXECUTOR={secrets.token_hex(8)}"
     ours, theirs = socket.socketpair()
     try:
-        process = await asyncio.create_subprocess_exec(
-            *settings.program,
-            str(theirs.fileno()),
-            str(os.getpid()),
-            pass_fds=(theirs.fileno(),),
-            env=_environment(marker, own, load.threads),
-            stdin=asyncio.subprocess.DEVNULL,
-            # Vendor libraries print there; the protocol has its own descriptor.
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-        )
+        process = _spawn(settings.program, theirs, _environment(marker, own, load.threads))
     except OSError as error:
         ours.close()
         raise ChildLost(f"{settings.program[0]} could not be started: {error}") from error
@@ -232,6 +224,20 @@ async def start_child(load: Load, settings: ChildSettings, marker: str) -> Child
     child = Child(process, reader, writer, settings, own)
     child.send(load)
     return child
+
+
+def _spawn(
+    program: tuple[str, ...], end: socket.socket, environment: dict[str, str]
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [*program, str(end.fileno()), str(os.getpid())],
+        pass_fds=(end.fileno(),),
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        # Vendor libraries print there; the protocol has its own descriptor.
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
 
 
 def _environment(marker: str, own: str, threads: int) -> dict[str, str]:

@@ -12,16 +12,18 @@ import asyncio
 import os
 import shutil
 import signal
+import subprocess
 import tempfile
 import time
-import warnings
 from pathlib import Path
+from typing import Any
 
 from devices.executors.channel import Cancel, FromChild, Heartbeat, Load, Result, Run, child_decoder, encode
 from devices.executors.child import ChildChannel
 from devices.executors.descendants import end_group, end_strays
 from devices.executors.kernel import adopt_orphans, die_with_parent
 from devices.executors.launch import CommandRefused, account_for, environment_of, find_program, launch
+from devices.executors.spawned import Spawned, Tail
 from devices.reader import SysReader
 from skerry.task import CommandSpec
 
@@ -32,32 +34,6 @@ _READ_BYTES = 1 << 16
 _DRAIN_S = 1.0
 
 
-class Tail:
-    """The end of a stream, and how much of its beginning was dropped."""
-
-    def __init__(self) -> None:
-        """Start empty."""
-        self._kept = bytearray()
-        self.dropped = 0
-
-    def add(self, data: bytes) -> None:
-        """Append data, dropping what falls out at the front."""
-        self._kept += data
-        over = len(self._kept) - TAIL_BYTES
-        if over > 0:
-            self.dropped += over
-            del self._kept[:over]
-
-    def text(self) -> str:
-        """Return what is kept; bytes that are not UTF-8 are replaced."""
-        return self._kept.decode("utf-8", "replace")
-
-    async def follow(self, stream: asyncio.StreamReader) -> None:
-        """Read a stream to its end."""
-        while data := await stream.read(_READ_BYTES):
-            self.add(data)
-
-
 class Commands:
     """Runs commands for one device."""
 
@@ -66,11 +42,9 @@ class Commands:
         self._load = load
         self._writer = writer
         self._reader = SysReader()
-        self._living: dict[int, asyncio.subprocess.Process] = {}
+        self._living: dict[int, Spawned] = {}
         self._stops: dict[int, asyncio.Event] = {}
         self._homes: set[Path] = set()
-        #: Held from a command's fork until it is known as living, and while strays are looked for.
-        self._forking = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def send(self, message: FromChild) -> None:
@@ -126,10 +100,9 @@ class Commands:
                 os.chown(home, account.uid, account.gid)
             environment = environment_of(run, run.spec, home, self._load)
             program = find_program(run.spec.argv, environment, home)
-            async with self._forking:
-                process = await launch(program, run, run.spec, environment, home, account)
-                self._living[process.pid] = process
-            return await self._watch(run, run.spec, process)
+            process = launch(program, run, run.spec, environment, home, account)
+            command = self._living[process.pid] = Spawned(process)
+            return await self._watch(run, run.spec, command, process)
         finally:
             shutil.rmtree(home, ignore_errors=True)
             self._homes.discard(home)
@@ -142,58 +115,43 @@ class Commands:
         self._homes.add(home)
         return home
 
-    async def _watch(self, run: Run, spec: CommandSpec, process: asyncio.subprocess.Process) -> Result:
-        out_pipe, err_pipe, in_pipe = process.stdout, process.stderr, process.stdin
-        assert out_pipe is not None
-        assert err_pipe is not None
-        assert in_pipe is not None
-        out, err = Tail(), Tail()
-        following = asyncio.gather(out.follow(out_pipe), err.follow(err_pipe))
-        feeding = asyncio.create_task(_feed(in_pipe, spec.stdin.encode()))
+    async def _watch(
+        self, run: Run, spec: CommandSpec, command: Spawned, process: subprocess.Popen[bytes]
+    ) -> Result:
+        out, err = Tail(TAIL_BYTES), Tail(TAIL_BYTES)
+        following = asyncio.gather(out.follow(process.stdout), err.follow(process.stderr))
         stop = self._stops[run.run]
         try:
-            await self._ended(process, stop)
+            await self._ended(command, stop)
         finally:
-            await self._clear(process, run.task_id)
+            await self._clear(command, run.task_id)
         await asyncio.wait({following}, timeout=_DRAIN_S)
         following.cancel()
-        feeding.cancel()
-        return _result(run, spec, process.returncode or 0, out, err, stop.is_set())
+        return _result(run, spec, command.exited.result(), out, err, stop.is_set())
 
-    async def _ended(self, process: asyncio.subprocess.Process, stop: asyncio.Event) -> None:
+    async def _ended(self, command: Spawned, stop: asyncio.Event) -> None:
         """Wait for the command's end, or for the wish to stop it; then give it a grace to end by itself."""
-        exited = asyncio.create_task(process.wait())
         stopped = asyncio.create_task(stop.wait())
-        await asyncio.wait({exited, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        either: list[asyncio.Future[Any]] = [command.exited, stopped]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
-        if not exited.done():
-            end_group(process.pid, signal.SIGTERM)
-            await asyncio.wait({exited}, timeout=self._load.kill_grace_s)
-        if not exited.done():
-            end_group(process.pid, signal.SIGKILL)
-        await exited
+        if not command.exited.done():
+            end_group(command.pid, signal.SIGTERM)
+            await asyncio.wait({command.exited}, timeout=self._load.kill_grace_s)
+        if not command.exited.done():
+            end_group(command.pid, signal.SIGKILL)
+        await command.exited
 
-    async def _clear(self, process: asyncio.subprocess.Process, task_id: str) -> None:
+    async def _clear(self, command: Spawned, task_id: str) -> None:
         """Kill what the command left behind. An attempt has ended only when nothing of it runs."""
-        end_group(process.pid, signal.SIGKILL)
-        del self._living[process.pid]
+        end_group(command.pid, signal.SIGKILL)
+        del self._living[command.pid]
         deadline = time.monotonic() + _DRAIN_S
         # Polled: the kernel tells nobody when a process is adopted.
-        while await self._end_strays(task_id) and time.monotonic() < deadline:  # noqa: ASYNC110
+        while (  # noqa: ASYNC110
+            end_strays(task_id, frozenset(self._living), self._reader) and time.monotonic() < deadline
+        ):
             await asyncio.sleep(0.005)
-
-    async def _end_strays(self, task_id: str) -> bool:
-        async with self._forking:
-            return end_strays(task_id, frozenset(self._living), self._reader)
-
-
-async def _feed(stream: asyncio.StreamWriter, data: bytes) -> None:
-    try:
-        stream.write(data)
-        await stream.drain()
-        stream.close()
-    except (BrokenPipeError, ConnectionResetError):
-        return  # a command need not read what it is given
 
 
 def _result(run: Run, spec: CommandSpec, code: int, out: Tail, err: Tail, stopped: bool) -> Result:
@@ -248,9 +206,4 @@ def _end(commands: Commands) -> None:
 def serve_commands(channel: ChildChannel, load: Load, parent: int) -> None:
     """Run commands until the agent closes the channel or dies."""
     adopt_orphans()
-    # The default watcher of Python 3.11 starts a thread for each process; with this one there is a single
-    # thread.
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        asyncio.set_child_watcher(asyncio.PidfdChildWatcher())
     asyncio.run(_serve(channel, load, parent))

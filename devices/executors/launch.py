@@ -5,7 +5,6 @@ Knows nothing of channels, and does not wait for what it starts.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import pwd
 import resource
@@ -13,7 +12,6 @@ import shutil
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -103,34 +101,45 @@ def find_program(argv: tuple[str, ...], environment: Mapping[str, str], home: Pa
     return found
 
 
-async def launch(
+def launch(
     program: str,
     run: Run,
     spec: CommandSpec,
     environment: Mapping[str, str],
     home: Path,
     account: Account | None,
-) -> asyncio.subprocess.Process:
+) -> subprocess.Popen[bytes]:
     """Start the command in a session, and so a process group, of its own.  Raises CommandRefused."""
-    become: dict[str, Any] = {}
-    if account is not None:
-        become = {"user": account.uid, "group": account.gid, "extra_groups": []}
+    stdin = _readable(spec.stdin.encode())
     try:
-        return await asyncio.create_subprocess_exec(
-            *spec.argv,
+        return subprocess.Popen(
+            spec.argv,
             executable=program,
             cwd=home,
             env=environment,
-            stdin=subprocess.PIPE,
+            stdin=stdin,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
             # This process has one thread, so running Python between fork and exec cannot meet a held lock.
             preexec_fn=_before_exec(None if spec.privileged else run.memory_bytes),
-            **become,
+            user=account.uid if account else None,
+            group=account.gid if account else None,
+            extra_groups=[] if account else None,
         )
     except (OSError, subprocess.SubprocessError) as error:
         raise CommandRefused(f"command {spec.argv[0]!r} could not be started: {error}") from error
+    finally:
+        os.close(stdin)
+
+
+def _readable(data: bytes) -> int:
+    """Return a descriptor of data in memory: a command may read it or not, and nobody has to feed it."""
+    descriptor = os.memfd_create("stdin")
+    with open(descriptor, "wb", closefd=False) as file:
+        file.write(data)
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    return descriptor
 
 
 def _before_exec(memory_bytes: int | None) -> Callable[[], None]:
