@@ -61,7 +61,7 @@ class ServerThread:
     def _end_loop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
-        # A connection accepted while the server stopped ends in the loop's next turns, as do closed transports.
+        # What was accepted while the server stopped ends in the loop's next turns, as do closed transports.
         self._loop.run_until_complete(_settle())
         self._loop.close()
 

@@ -76,8 +76,11 @@ def test_the_socket_of_a_live_process_is_refused_and_left_alone(tmp_path: Path) 
         with pytest.raises(SettingsError, match="another process listens on"):
             ServerThread(an_app, [UnixListener(path=path)])
 
+        # A whole request: the probe's connection, which came before it, is dealt with by then.
         with socket.socket(socket.AF_UNIX) as peer:
             peer.connect(str(path))
+            peer.sendall(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+            assert peer.recv(4096).startswith(b"HTTP/1.1 200 ")
 
 
 def test_a_file_in_the_sockets_place_is_never_removed(tmp_path: Path) -> None:
