@@ -126,6 +126,16 @@ def test_two_plans_on_one_snapshot_share_the_room_that_is_there() -> None:
     }
 
 
+def test_one_plan_does_not_take_more_than_the_room_that_is_left() -> None:
+    planned = a_plan(a_request(1), a_request(2))
+    taker = Reservation(task_id="f" * 32, node="n1", device="cpu-1")
+
+    result = applied(planned, [a_node("n1")], (taker,))
+
+    assert [p.task_id for p in result.placements] == [a_request(1).task_id]
+    assert len(result.stale) == 1
+
+
 def test_no_fence_is_issued_below_one_that_is_out() -> None:
     assert next_fence((), 3, Fence((3, 5), 2)) == Fence((3, 6))
     assert next_fence((), 2, Fence((3, 5))) is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -29,7 +30,7 @@ bounded = settings(max_examples=60, derandomize=True, deadline=None)
 @st.composite
 def devices(draw: st.DrawFn) -> list[Any]:
     """One to three devices of one node."""
-    kinds = draw(st.lists(st.sampled_from(["cpu", "npu", "tpu"]), min_size=1, max_size=3))
+    kinds = draw(st.lists(st.sampled_from(["cpu", "cpu", "npu", "tpu"]), min_size=1, max_size=3))
     return [
         a_device(
             kind,
@@ -88,6 +89,15 @@ def requests(draw: st.DrawFn) -> list[PlacementRequest]:
 
 
 @st.composite
+def crowds(draw: st.DrawFn) -> list[PlacementRequest]:
+    """Many requests that nearly every node can have, half of them with personal data."""
+    pii = DataSpec(labels=("pii",), home_region="eu")
+    plain, personal = (TaskSpec(spec=CommandSpec(argv=("true",)), data=data) for data in (DataSpec(), pii))
+    wanted = draw(st.lists(st.sampled_from([plain, personal]), min_size=4, max_size=14))
+    return [a_request(i, task) for i, task in enumerate(wanted, 1)]
+
+
+@st.composite
 def fleets(draw: st.DrawFn) -> FleetSnapshot:
     """Nodes with reservations, some on nodes and devices that are gone."""
     found = draw(nodes())
@@ -103,6 +113,29 @@ def fleets(draw: st.DrawFn) -> FleetSnapshot:
         for i in range(count)
     ]
     return take_snapshot(found, held)
+
+
+@st.composite
+def fleets_that_change(draw: st.DrawFn) -> tuple[FleetSnapshot, FleetSnapshot]:
+    """A fleet, and the same one a little later: nodes gone or moved, devices smaller, room taken."""
+    fleet = draw(fleets())
+    later = [_changed(draw, node) for node in fleet.nodes if draw(st.integers(0, 7)) > 0]
+    devices = [(node.name, device.device_id) for node in fleet.nodes for device in node.devices]
+    takers = draw(st.lists(st.sampled_from(devices), max_size=8)) if devices else []
+    held = [
+        Reservation(task_id=f"{2000 + i:032x}", node=node, device=device, memory_bytes=GIB // 4)
+        for i, (node, device) in enumerate(takers)
+    ]
+    return fleet, take_snapshot(later, [*fleet.reservations, *held])
+
+
+def _changed(draw: st.DrawFn, node: NodeState) -> NodeState:
+    inventory = node.record.inventory
+    assert inventory is not None
+    smaller = tuple(msgspec.structs.replace(device, slots=1) for device in inventory.devices)
+    region = node.record.region if draw(st.booleans()) else draw(st.sampled_from(REGIONS))
+    less = draw(st.sampled_from([inventory, msgspec.structs.replace(inventory, devices=smaller)]))
+    return NodeState(record=msgspec.structs.replace(node.record, inventory=less, region=region))
 
 
 knobs = st.builds(
@@ -183,10 +216,11 @@ def test_a_task_without_a_place_has_a_reason_for_each_node(
 
 
 @bounded
-@given(requests(), fleets(), fleets(), knobs)
+@given(requests() | crowds(), fleets_that_change(), knobs)
 def test_personal_data_are_never_placed_outside_their_home_region(
-    wanted: list[PlacementRequest], fleet: FleetSnapshot, later: FleetSnapshot, limits: PlacementSettings
+    wanted: list[PlacementRequest], fleets: tuple[FleetSnapshot, FleetSnapshot], limits: PlacementSettings
 ) -> None:
+    fleet, later = fleets
     result = planned(wanted, fleet, limits)
     applied = apply_plan(result, later, limits, guard=GUARD, term=1, issued={})
 
@@ -200,10 +234,11 @@ def test_personal_data_are_never_placed_outside_their_home_region(
 
 
 @bounded
-@given(requests(), fleets(), fleets(), knobs)
+@given(requests() | crowds(), fleets_that_change(), knobs)
 def test_applying_against_a_fleet_that_changed_never_overbooks_and_loses_no_request(
-    wanted: list[PlacementRequest], fleet: FleetSnapshot, later: FleetSnapshot, limits: PlacementSettings
+    wanted: list[PlacementRequest], fleets: tuple[FleetSnapshot, FleetSnapshot], limits: PlacementSettings
 ) -> None:
+    fleet, later = fleets
     result = planned(wanted, fleet, limits)
 
     applied = apply_plan(result, later, limits, guard=GUARD, term=1, issued={})
