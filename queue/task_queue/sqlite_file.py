@@ -12,16 +12,16 @@ from skerry.errors import StorageFailed, StoreTooNew
 from task_queue.queries import schema_files
 
 #: Set on every connection. FULL: an acknowledged commit survives a power cut; NORMAL forgets the last ones.
-_SETTINGS = """
-PRAGMA synchronous = FULL;
-PRAGMA busy_timeout = 5000;
-PRAGMA cache_size = -8192;
-PRAGMA foreign_keys = ON;
-PRAGMA mmap_size = 0;
-PRAGMA secure_delete = OFF;
-PRAGMA trusted_schema = OFF;
-PRAGMA temp_store = MEMORY;
-"""
+_SETTINGS = (
+    "synchronous = FULL",
+    "cache_size = -8192",
+    "foreign_keys = ON",
+    "mmap_size = 0",
+    "secure_delete = OFF",
+    "trusted_schema = OFF",
+    "temp_store = MEMORY",
+)
+_BUSY_TIMEOUT_MS = 5000
 _WAL_LIMIT_BYTES = 16 * 1024 * 1024
 
 
@@ -54,7 +54,7 @@ def open_writer(path: Path, *, max_bytes: int) -> apsw.Connection:
             if not _pragma(db, "user_version"):
                 db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # has an effect before the first table only
             db.execute("PRAGMA journal_mode = WAL")
-            db.execute(_SETTINGS)
+            _configure(db)
             db.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT_BYTES}")
             db.execute("PRAGMA wal_autocheckpoint = 1000")
             _upgrade(db)
@@ -69,11 +69,17 @@ def open_writer(path: Path, *, max_bytes: int) -> apsw.Connection:
 def open_reader(path: Path) -> apsw.Connection:
     """Return a connection that only reads, and never checkpoints."""
     with translated(path):
-        db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
-        db.execute(_SETTINGS)
+        db = _open_read_only(path)
+        _configure(db)
         db.execute("PRAGMA wal_autocheckpoint = 0")
         db.execute("PRAGMA query_only = ON")
         return db
+
+
+def _open_read_only(path: Path) -> apsw.Connection:
+    db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # the last one to close would try to write
+    return db
 
 
 def page_size(db: apsw.Connection) -> int:
@@ -89,7 +95,22 @@ def bytes_in_use(db: apsw.Connection) -> int:
 def tidy(db: apsw.Connection) -> None:
     """Give unused space back: empty the write-ahead log, return a slice of free pages to the file system."""
     db.execute("PRAGMA incremental_vacuum(5000)").fetchall()
-    db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    checkpoint(db)
+
+
+def checkpoint(db: apsw.Connection) -> None:
+    """Empty the write-ahead log, unless a reader still needs it: waiting would hold up the commits."""
+    db.set_busy_timeout(0)
+    try:
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    finally:
+        db.set_busy_timeout(_BUSY_TIMEOUT_MS)
+
+
+def _configure(db: apsw.Connection) -> None:
+    db.set_busy_timeout(_BUSY_TIMEOUT_MS)
+    for setting in _SETTINGS:
+        db.execute(f"PRAGMA {setting}").fetchall()
 
 
 def _pragma(db: apsw.Connection, name: str) -> int:
@@ -101,7 +122,7 @@ def _pragma(db: apsw.Connection, name: str) -> int:
 def _refuse_newer(path: Path) -> None:
     if not path.exists() or path.stat().st_size == 0:
         return
-    db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    db = _open_read_only(path)
     try:
         version = _pragma(db, "user_version")
     finally:

@@ -48,6 +48,7 @@ class SqliteStore:
         self._leases: set[int] = set()
         self._session = 0
         self._is_closed = False
+        self._is_in_doubt = False  #: a write or sync failed: what the file holds must be read again
         self._ballast = Ballast(path, self._limits)
         self._connect()
 
@@ -128,7 +129,7 @@ class SqliteStore:
             if not (isinstance(error.__cause__, apsw.FullError) and self._ballast.give_up()):
                 raise
         with sqlite_file.translated(self._path):
-            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            sqlite_file.checkpoint(self._db)
         return self._commit(lambda tx: perform(tx, operations), now, accepts=accepts)
 
     def _commit(
@@ -140,6 +141,8 @@ class SqliteStore:
         is_opening: bool = False,
     ) -> _T:
         """Run work in one transaction; when it fails, memory and file are as they were."""
+        if self._is_in_doubt:
+            self._reconnect()
         before = set(self._leases)
         ended: tuple[_T, set[int]] | None = None
         try:
@@ -154,6 +157,7 @@ class SqliteStore:
             self._undo(before)
             if not isinstance(error.__cause__, apsw.IOError):
                 raise
+            self._is_in_doubt = True
             self._reconnect()
             if ended is None or saved != self._saved_book:
                 raise
@@ -209,7 +213,8 @@ class SqliteStore:
         self._db.close()
         self._connect()
         with sqlite_file.translated(self._path):
-            self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            sqlite_file.checkpoint(self._db)
+        self._is_in_doubt = False
 
     def get(self, task_id: TaskId) -> TaskRecord | None:
         """See Store."""

@@ -18,13 +18,11 @@ class State(StrEnum):
     READY = "ready"  #: may be claimed
     LEASED = "leased"  #: claimed into the scheduling window; in memory only, ready again after a restart
     RUNNING = "running"  #: an attempt has started, durably, under its own fence
-    HANDED_OVER = (
-        "handed_over"  #: the coordinator has it, or is being offered it; the row stays until it is back
-    )
+    HANDED_OVER = "handed_over"  #: the coordinator has it, or is offered it; the row stays until it is back
     DONE = "done"  #: succeeded, its result committed
     DEAD = "dead"  #: failed for good: parked with its reason, can be replayed
     EXPIRED = "expired"  #: its time ran out before it succeeded
-    CANCELLED = "cancelled"  #: ended at the submitter's wish
+    CANCELLED = "cancelled"  #: ended at the submitter's wish, or given up with its placement
     UNKNOWN = "unknown"  #: an at-most-once task was interrupted: it may or may not have taken effect
 
 

@@ -1,0 +1,198 @@
+"""The writer: what waits is committed together, answered after the commit, and fails for itself alone."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from skerry.clock import Instant
+from skerry.errors import QueueError, StorageFailed
+from skerry.ids import TaskId, TaskIdSource
+from skerry.testing import ManualClock, a_task
+from task_queue.memory_store import MemoryStore
+from task_queue.operations import Advance, Answer, Enqueue, Enqueued, Operation, PutMeta
+from task_queue.sqlite_store import SqliteStore
+from task_queue.store import Store, TaskFilter
+from task_queue.testing import ROOMY, check_invariants
+from task_queue.writer import StoreWriter
+
+
+class GatedStore(MemoryStore):
+    """A store whose commits wait for a gate, and are listed by the number of operations in each."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__(now=clock.now(), wall_s=clock.wall_s, limits=ROOMY)
+        self.gate = threading.Event()
+        self.entered = threading.Event()
+        self.commits: list[int] = []
+
+    def apply(self, operations: Sequence[Operation], *, now: Instant) -> list[Answer]:
+        self.entered.set()
+        assert self.gate.wait(30)
+        if any(isinstance(op, PutMeta) and op.name == "poison" for op in operations):
+            raise StorageFailed("this one cannot be written")
+        self.commits.append(len(operations))
+        return super().apply(operations, now=now)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def gated(clock: ManualClock) -> GatedStore:
+    return GatedStore(clock)
+
+
+@pytest.fixture
+def writer(gated: GatedStore, clock: ManualClock) -> Iterator[StoreWriter]:
+    writer = StoreWriter(gated, clock)
+    yield writer
+    gated.gate.set()
+    writer.close()
+
+
+def hold_first(gated: GatedStore, writer: StoreWriter) -> None:
+    """Submit one commit and wait until the writer is inside it: what follows must wait."""
+    writer.submit([Advance()])
+    assert gated.entered.wait(30)
+
+
+def test_what_waits_is_committed_together_and_each_gets_its_own_answers(
+    gated: GatedStore, writer: StoreWriter, clock: ManualClock
+) -> None:
+    ids = TaskIdSource(clock.wall_s)
+    hold_first(gated, writer)
+    wanted = [[ids.next(), ids.next()] for _ in range(5)]
+
+    futures = [writer.submit([Enqueue(task_id=i, task=a_task()) for i in pair]) for pair in wanted]
+    early = [future.done() for future in futures]
+    gated.gate.set()
+    answers = [future.result(30) for future in futures]
+
+    assert not any(early)
+    assert answers == [[Enqueued(task_id=i) for i in pair] for pair in wanted]
+    assert gated.commits == [1, 10]
+
+
+def test_a_failing_submission_fails_alone(gated: GatedStore, writer: StoreWriter) -> None:
+    hold_first(gated, writer)
+    good = [writer.submit([PutMeta(name=f"n{n}", value=n)]) for n in range(3)]
+    bad = writer.submit([PutMeta(name="poison", value=0)])
+    last = writer.submit([PutMeta(name="last", value=9)])
+
+    gated.gate.set()
+
+    with pytest.raises(StorageFailed, match="cannot be written"):
+        bad.result(30)
+    assert [len(future.result(30)) for future in [*good, last]] == [1] * 4
+    assert gated.meta("last") == 9
+
+
+def test_a_commit_is_bounded_but_a_large_submission_stays_whole(
+    gated: GatedStore, writer: StoreWriter
+) -> None:
+    hold_first(gated, writer)
+    sizes = [600, 600, 1500, 1]
+
+    futures = [writer.submit([PutMeta(name="n", value=0)] * size) for size in sizes]
+    gated.gate.set()
+
+    assert [len(future.result(30)) for future in futures] == sizes
+    assert gated.commits == [1, 600, 600, 1500, 1]
+
+
+def test_a_submission_cancelled_before_its_commit_is_not_written(
+    gated: GatedStore, writer: StoreWriter
+) -> None:
+    hold_first(gated, writer)
+    future = writer.submit([PutMeta(name="n", value=1)])
+
+    cancelled = future.cancel()
+    gated.gate.set()
+    writer.close()
+
+    assert cancelled
+    assert gated.meta("n") is None
+
+
+def test_closing_commits_what_waits_and_accepts_nothing_more(gated: GatedStore, writer: StoreWriter) -> None:
+    hold_first(gated, writer)
+    futures = [writer.submit([PutMeta(name=f"n{n}", value=n)]) for n in range(10)]
+    gated.gate.set()
+
+    writer.close()
+    writer.close()
+
+    assert all(future.done() for future in futures)
+    assert gated.meta("n9") == 9
+    with pytest.raises(QueueError, match="closing"):
+        writer.submit([Advance()])
+
+
+def test_reads_do_not_wait_for_a_commit_in_progress(gated: GatedStore, writer: StoreWriter) -> None:
+    hold_first(gated, writer)
+
+    session = writer.read(lambda store: store.session).result(30)
+
+    assert session == 1
+    assert gated.commits == []
+
+
+def test_commits_can_be_awaited(gated: GatedStore, writer: StoreWriter, clock: ManualClock) -> None:
+    gated.gate.set()
+    task_id = TaskIdSource(clock.wall_s).next()
+
+    answers = asyncio.run(writer.commit([Enqueue(task_id=task_id, task=a_task())]))
+
+    assert answers == [Enqueued(task_id=task_id)]
+
+
+def test_many_producers_and_readers_meet_no_lock_error_and_lose_nothing(
+    tmp_path: Path, clock: ManualClock
+) -> None:
+    store = SqliteStore.open(tmp_path / "queue.db", now=clock.now(), wall_s=clock.wall_s, limits=ROOMY)
+    writer = StoreWriter(store, clock)
+    stop = threading.Event()
+
+    def produce(number: int) -> list[TaskId]:
+        # Far apart in time, so that no two producers can draw the same id.
+        ids = TaskIdSource(clock.wall_s, floor_ms=number << 32)
+        accepted = []
+        for _ in range(20):
+            (answer,) = writer.submit([Enqueue(task_id=ids.next(), task=a_task())]).result(60)
+            assert isinstance(answer, Enqueued)
+            accepted.append(answer.task_id)
+        return accepted
+
+    def look() -> int:
+        looks = 0
+        while not stop.is_set():
+            _read_everything(store)
+            looks += 1
+        return looks
+
+    with ThreadPoolExecutor(35) as pool:
+        looking = [pool.submit(look) for _ in range(3)]
+        producing = [pool.submit(produce, number) for number in range(32)]
+        accepted = [task_id for future in producing for task_id in future.result(90)]
+        stop.set()
+        looks = [future.result(30) for future in looking]
+    writer.close()
+
+    assert len(set(accepted)) == 640
+    assert all(store.get(task_id) is not None for task_id in accepted)
+    assert min(looks) > 0
+    check_invariants(store)
+    store.close()
+
+
+def _read_everything(store: Store) -> None:
+    assert len(store.find(TaskFilter(limit=20))) <= 20
+    assert store.depth().bytes_used > 0
