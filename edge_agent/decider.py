@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+
+import msgspec
 
 from edge_agent.core.ruling import Ruling
 from policy.decide import Obstacle, decide, obstacle_of
-from policy.port import Guard, NodeView, Scheduler
+from policy.filters import executor_of
+from policy.port import DeviceView, Guard, NodeView, Scheduler
 from policy.profile import RuntimeProfile
 from skerry.clock import Instant
 from skerry.ids import TaskId
@@ -27,10 +30,13 @@ class PolicyDecider:
         self.guard = guard
         self.scheduler = scheduler
         self.profile = profile
+        #: (device, executor) pairs out of use now, with the reason.
+        self.suspects: Mapping[tuple[str, str], str] = {}
         self._wall_s = wall_s
 
     def __call__(self, task_id: TaskId, task: TaskSpec, node: NodeView, now: Instant) -> Ruling:
         """Return the ruling for this task on this snapshot of the node."""
+        node = self._without_suspects(task, node)
         decision = decide(
             task_id,
             task,
@@ -48,3 +54,18 @@ class PolicyDecider:
             runtime_s=self.profile.expected_s(task, chosen) if chosen is not None else 0.0,
             is_permanent=obstacle_of(decision) is Obstacle.PERMANENT,
         )
+
+    def _without_suspects(self, task: TaskSpec, node: NodeView) -> NodeView:
+        """A device counts as out of use for a task whose executor on it is; other executors go on."""
+        if not self.suspects:
+            return node
+        executor = executor_of(task)
+        devices = tuple(self._seen(view, executor) for view in node.devices)
+        return msgspec.structs.replace(node, devices=devices)
+
+    def _seen(self, view: DeviceView, executor: str) -> DeviceView:
+        reason = self.suspects.get((view.device.device_id, executor))
+        if reason is None or not view.device.usable:
+            return view
+        device = msgspec.structs.replace(view.device, usable=False, reason=reason)
+        return msgspec.structs.replace(view, device=device)

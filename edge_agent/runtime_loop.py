@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
@@ -40,14 +41,20 @@ class CoreLoop:
         self._loop = asyncio.get_running_loop()
         self.failed: asyncio.Future[None] = self._loop.create_future()
         self._timer: asyncio.TimerHandle | None = None
+        self._events: deque[Event] = deque()
 
     def post(self, event: Event) -> None:
         """Give the core an event that happened now, and do what it asks for."""
         if self.failed.done():
             return
+        self._events.append(event)
+        if len(self._events) > 1:
+            return  # an action has led to it: it is taken when the present one is done
         try:
-            for action in self.core.handle(event, self._clock.now()):
-                self._do(action)
+            while self._events:
+                for action in self.core.handle(self._events[0], self._clock.now()):
+                    self._do(action)
+                self._events.popleft()
             self._set_timer()
         except Exception as error:
             # A broken core must not go on: what is on disk is whole, and a new process starts from there.

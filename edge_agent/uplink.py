@@ -24,6 +24,7 @@ from skerry.link import events as happened
 from skerry.link.edge import EdgeLink, Phase
 from skerry.link.wire import KINDS, presence_body
 from skerry.messages import Birth, Lane, PlaceTask, Presence, State
+from skerry.node import Inventory
 from skerry.replay import ReplayWindows
 from skerry.topics import COORDINATOR, Leaf, build, node_filters
 from skerry.transport.port import Message, Transport, Will
@@ -81,6 +82,7 @@ class Uplink:
         loop: CoreLoop,
         rows: OutboxReader,
         *,
+        birth: Birth,
         clock: Clock,
         state_of: Callable[[], Awaitable[State]],
         dead_letters: list[dict[str, object]] | None = None,
@@ -92,6 +94,7 @@ class Uplink:
         self._link = link
         self._loop = loop
         self._rows = rows
+        self._birth = birth
         self._clock = clock
         self._state_of = state_of
         self._speaker = Speaker(identity.key, source=identity.enrolment.node, session=identity.session)
@@ -128,9 +131,10 @@ class Uplink:
         body = presence_body(self._identity.session, online=False)
         return Will(topic=topic, payload=self._speaker.seal_will(topic, KINDS[Presence], body))
 
-    def describe(self, birth: Birth) -> None:
-        """Say from now on this of the node: its devices changed."""
-        self._perform(self._link.describe(birth, self._clock.now()))
+    def describe_devices(self, inventory: Inventory) -> None:
+        """Say from now on that the node has this: a device went out of use, or came back."""
+        self._birth = msgspec.structs.replace(self._birth, inventory=inventory)
+        self._perform(self._link.describe(self._birth, self._clock.now()))
 
     async def stop(self) -> None:
         """Say good-bye when there is a connection, and stop."""
@@ -143,7 +147,7 @@ class Uplink:
             job.cancel()
         await asyncio.gather(*self._jobs, return_exceptions=True)
 
-    # --- what the transport tells ------------------------------------------------------------------------
+    # --- what the transport tells
 
     def on_up(self) -> None:
         """See Listener."""
@@ -175,7 +179,7 @@ class Uplink:
         self.refused[reason] = self.refused.get(reason, 0) + 1
         log.warning("a message was refused (%s): %s", reason, detail)
 
-    # --- the link core ---------------------------------------------------------------------------------------
+    # --- the link core
 
     def _handle(self, event: happened.Event) -> None:
         self._perform(self._link.handle(event, self._clock.now()))
@@ -237,7 +241,7 @@ class Uplink:
             log.warning("the link's own note was not written and will be again: %s", error)
 
     async def _apply(self, action: do.ApplyRows) -> None:
-        """Commit what the coordinator's rows ask for, with the mark that says so; then the link acknowledges."""
+        """Commit what the coordinator's rows ask for, with the mark that says so; then acknowledge."""
         operations, dead = operations_of(action.rows, wall_s=self._clock.wall_s())
         mark = MarkInbox(source=COORDINATOR, epoch=action.epoch, lane=action.lane, upto=action.upto)
         notes = [*self._note_dead(dead), *self._note_lease(action)]
@@ -272,7 +276,7 @@ class Uplink:
             self._renewed_at = uptime_s
             self._begin(self._commit(RenewPlacements(lease_s=self._lease_s * LEASE_SHARE)))
 
-    # --- what the rest of the agent does ---------------------------------------------------------------------
+    # --- what the rest of the agent does
 
     def _saw_commit(self, operations: Sequence[Operation], answers: Sequence[Answer]) -> None:
         if any(isinstance(operation, _MAY_FILL_OUTBOX) for operation in operations):

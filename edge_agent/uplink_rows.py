@@ -90,13 +90,16 @@ class OutboxReader:
 
 
 def contents_of(row: Row) -> tuple[str, ...]:
-    """Return the contents the other side needs with this row: inputs of an offer, results of a placed task."""
+    """Return what the other side needs with this row: inputs of an offer, results of a placed task."""
     body = bytes(row.body)
     if b"sha256:" not in body:
         return ()
-    if row.kind == TaskOffered.__struct_config__.tag:
-        return blobs_of(msgspec.json.decode(body, type=_Offered).task)
-    if row.kind == TaskEnded.__struct_config__.tag:
-        ended = msgspec.json.decode(body, type=_Ended)
-        return ended.outcome.blobs if ended.is_placed and ended.outcome is not None else ()
+    try:
+        if row.kind == TaskOffered.__struct_config__.tag:
+            return blobs_of(msgspec.json.decode(body, type=_Offered).task)
+        if row.kind == TaskEnded.__struct_config__.tag:
+            ended = msgspec.json.decode(body, type=_Ended)
+            return ended.outcome.blobs if ended.is_placed and ended.outcome is not None else ()
+    except msgspec.DecodeError as error:  # the receiver dead-letters it; it must not hold up the lane here
+        log.error("row %d of kind %s cannot be read: %s", row.seq, row.kind, error)
     return ()

@@ -1,0 +1,53 @@
+"""`python -m edge_agent --config FILE`: settings in, one agent out. A user's mistake ends in one clear line."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+from edge_agent.settings import AgentSettings, check_settings
+from skerry.errors import DirectoryInUse, IdentityError, SkerryError, StoreTooNew
+from skerry.settings import load_settings
+
+ENVIRONMENT_PREFIX = "SKERRY_AGENT__"
+#: Exit status of each error that a person must act on; SettingsError and every other one: 2.
+EXIT_STATUS: dict[type[SkerryError], int] = {DirectoryInUse: 3, StoreTooNew: 4, IdentityError: 5}
+
+
+def run_agent(settings: AgentSettings) -> int:
+    """Run an agent until it is asked to stop; return the exit status of the process."""
+    from edge_agent.service import run_service
+    from skerry.logs import set_up
+
+    set_up(style=settings.log.format, level=settings.log.level)
+    asyncio.run(run_service(settings))
+    return 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Read the settings and run; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m edge_agent", description="Run a Skerry agent.")
+    parser.add_argument("--config", type=Path, help="settings file (TOML)")
+    parser.add_argument("--data-dir", help="data directory, instead of the settings'")
+    given = parser.parse_args(arguments)
+    try:
+        settings = load_settings(
+            AgentSettings,
+            path=given.config,
+            environ=os.environ,
+            prefix=ENVIRONMENT_PREFIX,
+            flags={"data_dir": given.data_dir},
+        )
+        return run_agent(check_settings(settings))
+    except SkerryError as error:
+        print(f"skerry agent: {error}", file=sys.stderr)
+        return next((status for kind, status in EXIT_STATUS.items() if isinstance(error, kind)), 2)
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

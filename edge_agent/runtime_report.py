@@ -1,0 +1,149 @@
+"""What the agent says of itself: a report for people, the state for the coordinator, figures for monitors."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from edge_agent.core.entry import HOLDING
+from edge_agent.core.state import State as CoreState
+from skerry import __version__
+from skerry.clock import is_wall_trusted
+from skerry.documents import ContentReport, DeviceLoad, LinkReport, NodeReport, QueueReport
+from skerry.link.edge import Phase
+from skerry.messages import Birth, State
+from skerry.metrics import Metrics
+from task_queue.store import Depth, Store
+from task_queue.task import State as TaskState
+
+if TYPE_CHECKING:
+    from edge_agent.runtime import Agent
+
+_WAITING = (TaskState.READY, TaskState.DELAYED, TaskState.BLOCKED, TaskState.LEASED)
+
+
+def device_loads(core: CoreState, uptime_s: float) -> dict[str, DeviceLoad]:
+    """Return what each device has to do, by device id."""
+    return {
+        view.device.device_id: DeviceLoad(
+            running=view.running, queued=view.queued, backlog_s=round(view.backlog_s, 3)
+        )
+        for view in core.view(uptime_s).devices
+    }
+
+
+def birth_of(agent: Agent, *, command_epoch: str) -> Birth:
+    """Return the first word of this process's session."""
+    parts = agent.parts
+    return Birth(
+        boot_id=parts.clock.now().boot_id,
+        session=parts.store.session,
+        inventory=agent.inventory_now(),
+        region=parts.facts.region,
+        site=parts.facts.site,
+        version=__version__,
+        store_epoch=parts.store.epoch,
+        command_epoch=command_epoch,
+        is_clock_trusted=is_wall_trusted(parts.clock.wall_s()),
+    )
+
+
+async def state_of(agent: Agent) -> State:
+    """Return what the node does now, for the coordinator."""
+
+    def ask(store: Store) -> tuple[Depth, tuple[str, ...]]:
+        return store.depth(), tuple(store.held_placements())
+
+    depth, holds = await asyncio.wrap_future(agent.parts.writer.read(ask))
+    core, facts = agent.core, agent.parts.facts
+    loads = device_loads(core, agent.parts.clock.now().uptime_s)
+    return State(
+        session=agent.parts.store.session,
+        queued=sum(depth.by_state.get(state, 0) for state in _WAITING),
+        running=sum(entry.phase in HOLDING for entry in core.entries.values()),
+        outbox=sum(depth.outbox.values()),
+        free_cpu_millicores=max(0, facts.cpu_millicores - core.used_cpu_millicores),
+        free_memory_bytes=max(0, facts.memory_bytes - core.used_memory_bytes),
+        holds=holds,
+        device_load={device_id: load.backlog_s for device_id, load in loads.items()},
+    )
+
+
+async def report_of(agent: Agent) -> NodeReport:
+    """Return what the node has, does and knows of its link now."""
+    parts = agent.parts
+    depth = await asyncio.wrap_future(parts.writer.read(lambda store: store.depth()))
+    now = parts.clock.now()
+    return NodeReport(
+        node=parts.facts.node,
+        fleet=parts.enrolment.fleet if parts.enrolment is not None else "",
+        region=parts.facts.region,
+        site=parts.facts.site,
+        version=__version__,
+        inventory=agent.inventory_now(),
+        link=link_report(agent),
+        queue=QueueReport(
+            by_state={state.value: count for state, count in depth.by_state.items()},
+            outbox={lane.value: count for lane, count in depth.outbox.items()},
+            bytes_used=depth.bytes_used,
+            bytes_limit=parts.settings.queue.max_bytes,
+        ),
+        load=device_loads(agent.core, now.uptime_s),
+        content=ContentReport(bytes_used=parts.blobs.used_bytes, bytes_limit=parts.blobs.quota_bytes),
+        scheduler=parts.decider.scheduler.name,
+        rules=parts.decider.guard.revision,
+        refused=dict(agent.uplink.refused) if agent.uplink is not None else {},
+        alarms=agent.alarms_now(),
+        uptime_s=round(now.since(agent.started_at), 3),
+        is_clock_trusted=is_wall_trusted(parts.clock.wall_s()),
+    )
+
+
+def link_report(agent: Agent) -> LinkReport:
+    """Return how the connection to the coordinator stands."""
+    if agent.uplink is None:
+        return LinkReport(state="off", reason="this node is not enrolled: `skerry enrol` enrols it")
+    is_up = agent.uplink.phase is Phase.WELCOMED
+    return LinkReport(
+        state="up" if is_up else "down",
+        for_s=round(agent.parts.clock.now().since(agent.uplink.changed_at), 3),
+        reason="" if is_up else agent.uplink.down_reason,
+        broker=agent.parts.mqtt.url,
+        session=agent.parts.store.session,
+    )
+
+
+def register_figures(metrics: Metrics, agent: Agent) -> None:
+    """Show the agent's figures to monitors, read when they ask."""
+    store = agent.parts.store
+    metrics.read_on_demand(
+        "tasks",
+        "Tasks by state.",
+        "state",
+        lambda: {s.value: float(n) for s, n in store.depth().by_state.items()},
+    )
+    metrics.read_on_demand(
+        "outbox_rows",
+        "Unsent messages.",
+        "lane",
+        lambda: {k.value: float(n) for k, n in store.depth().outbox.items()},
+    )
+    metrics.read_on_demand(
+        "events",
+        "What the agent counted.",
+        "what",
+        lambda: {k: float(n) for k, n in agent.core.counts.items()},
+    )
+    metrics.read_on_demand(
+        "refused_messages",
+        "Messages refused, by reason.",
+        "reason",
+        lambda: {k: float(n) for k, n in agent.uplink.refused.items()} if agent.uplink is not None else {},
+    )
+    metrics.read_on_demand(
+        "link_up", "1 while the coordinator answers.", "link", lambda: {"coordinator": float(_is_up(agent))}
+    )
+
+
+def _is_up(agent: Agent) -> bool:
+    return agent.uplink is not None and agent.uplink.phase is Phase.WELCOMED
