@@ -9,7 +9,7 @@ import msgspec
 
 from skerry.decision import Decision
 from skerry.messages import Outcome
-from skerry.node import Inventory
+from skerry.node import Inventory, NodeRecord
 from skerry.task import TaskSpec
 
 #: The states in which a task stays.
@@ -149,3 +149,17 @@ class BlobStored(_Document, frozen=True, kw_only=True):
 
     hash: str
     size_bytes: int
+
+
+class NodePage(_Document, frozen=True, kw_only=True):
+    """The coordinator's register, by name. backlog_s: seconds of work reserved, by node and device id."""
+
+    nodes: tuple[NodeRecord, ...]
+    backlog_s: dict[str, dict[str, float]] = {}
+
+
+class TokenIssued(_Document, frozen=True, kw_only=True):
+    """A one-use enrolment token, shown this once; valid_s: for how long it can be used."""
+
+    token: str
+    valid_s: float
