@@ -1,4 +1,4 @@
-"""Finding the agent on this machine: flags, then environment, then a settings file, then the usual sockets.
+"""Finding a service on this machine: flags, then environment, then a settings file, then the usual sockets.
 
 Owns that order. Reads a settings file's few keys that matter here; it does not validate it.
 """
@@ -18,6 +18,8 @@ from skerry.errors import ServiceUnreachable, SettingsError
 SOCKET_NAME = "agent.sock"
 #: Where an agent keeps its data unless told otherwise.
 DATA_DIR = "/var/lib/skerry-agent"
+COORDINATOR_DATA_DIR = "/var/lib/skerry-coordinator"
+COORDINATOR_SOCKET_NAME = "coordinator.sock"
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +70,36 @@ def find_agent(
             "or say where it is with --socket, --url or --config"
         )
     return Endpoint(socket=found)
+
+
+def find_coordinator(
+    *,
+    config: Path | None = None,
+    url: str | None = None,
+    token: str | None = None,
+    environ: Mapping[str, str] | None = None,
+    directory: Path | None = None,
+) -> Endpoint:
+    """Return where the coordinator is. Given values win; then SKERRY_COORDINATOR_URL (with
+    SKERRY_COORDINATOR_TOKEN); then `coordinator.toml` of the directory (default: the current one); then the
+    usual socket.
+
+    Raises SettingsError when the settings file cannot be read; ServiceUnreachable that names every place.
+    """
+    env = os.environ if environ is None else environ
+    url = url or (env.get("SKERRY_COORDINATOR_URL") if config is None else None)
+    if url is not None:
+        return Endpoint(url=url, token=token or env.get("SKERRY_COORDINATOR_TOKEN"))
+    here = config or (directory or Path.cwd()) / "coordinator.toml"
+    if config is not None or here.is_file():
+        home = Path(read_toml(here).get("data_dir") or COORDINATOR_DATA_DIR).expanduser().absolute()
+        return Endpoint(socket=home / COORDINATOR_SOCKET_NAME)
+    usual = Path(COORDINATOR_DATA_DIR) / COORDINATOR_SOCKET_NAME
+    if not usual.is_socket():
+        raise ServiceUnreachable(
+            f"no coordinator found (looked for {here}, {usual}); say where it is with --config or --url"
+        )
+    return Endpoint(socket=usual)
 
 
 def _usual_places(environ: Mapping[str, str]) -> Iterator[Path]:

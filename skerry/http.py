@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import TracebackType
 from typing import BinaryIO, TypeVar
 from urllib.parse import urlsplit
 
@@ -85,6 +86,16 @@ class HttpConnection:
             raise self._unreachable(error) from error
         finally:
             connection.close()
+
+    def __enter__(self) -> HttpConnection:
+        """Return the connection."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close."""
+        self.close()
 
     def close(self) -> None:
         """Close the kept connection; the next request makes a new one."""

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from skerry.cli import agent, node, submit, tasks
+from skerry.cli import agent, coordinator, node, submit, tasks
 from skerry.cli.connect import JsonOption
 from skerry.cli.root import Root
 
@@ -60,6 +60,9 @@ def version(as_json: JsonOption = False) -> None:
 
 
 app.add_typer(agent.app, name="agent")
+app.add_typer(coordinator.app, name="coordinator")
+app.command("enrol")(coordinator.enrol)
+app.command("nodes")(coordinator.nodes)
 app.command("submit")(submit.submit)
 app.add_typer(tasks.app, name="tasks")
 app.command("explain")(tasks.explain)

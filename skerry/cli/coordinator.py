@@ -1,0 +1,186 @@
+"""`skerry coordinator`: its settings, running it, enrolment tokens; `skerry enrol`, `skerry nodes`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from skerry.cli.connect import JsonOption
+from skerry.cli.files import become, make_private, write_settings
+from skerry.cli.output import duration, print_json, print_table
+from skerry.documents import NodePage, TokenIssued
+from skerry.endpoint import Endpoint, find_coordinator, read_secret
+from skerry.http import HttpConnection
+from skerry.node import NodeRecord
+
+app = typer.Typer(help="Run a fleet's coordinator on this machine.", no_args_is_help=True)
+
+NODES_PATH = "/v1/nodes"
+TOKENS_PATH = "/v1/enrolment-tokens"
+
+WhereConfig = Annotated[
+    Path | None,
+    typer.Option("--config", help="The coordinator's settings file, to find it by.", rich_help_panel="Where"),
+]
+WhereUrl = Annotated[
+    str | None, typer.Option("--url", help="The coordinator's TCP address.", rich_help_panel="Where")
+]
+WhereToken = Annotated[
+    Path | None,
+    typer.Option("--token-file", help="File with the API token for --url.", rich_help_panel="Where"),
+]
+
+
+@app.command()
+def init(
+    directory: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where settings and data go.")] = Path(
+        "coordinator"
+    ),
+    *,
+    fleet: Annotated[str | None, typer.Option(help="The fleet's name.")] = None,
+    mqtt: Annotated[str | None, typer.Option(metavar="URL", help="The broker.")] = None,
+    listen: Annotated[str | None, typer.Option(metavar="HOST:PORT", help="Where HTTP listens.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write the settings file anew.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Write a commented settings file DIR/coordinator.toml and make DIR/data.
+
+    Example: skerry coordinator init cloud --mqtt mqtt://127.0.0.1:1883
+    """
+    from cloud_coordinator.example import example_toml
+    from cloud_coordinator.settings import CoordinatorSettings, check_settings
+    from skerry.settings import load_settings
+
+    home = directory.expanduser().absolute()
+    config, data = home / "coordinator.toml", home / "data"
+    asked = {"data_dir": str(data), "fleet": fleet, "api.listen": listen, "mqtt.url": mqtt}
+    given = {name: value for name, value in asked.items() if value is not None}
+    check_settings(load_settings(CoordinatorSettings, flags=given))
+    write_settings(config, example_toml(given), force=force)
+    make_private(data)
+    if as_json:
+        print_json({"config": str(config), "data_dir": str(data)})
+        return
+    typer.echo(f"wrote {config}")
+    typer.echo(f"next: skerry coordinator run --config {config}", err=True)
+
+
+@app.command()
+def run(
+    config: Annotated[Path, typer.Option(help="The settings file.")] = Path("coordinator.toml"),
+) -> None:
+    """Run the coordinator in the foreground until SIGTERM or Ctrl-C.
+
+    Example: skerry coordinator run --config cloud/coordinator.toml
+    """
+    become("cloud_coordinator", config.expanduser())
+
+
+@app.command()
+def token(
+    config: WhereConfig = None,
+    url: WhereUrl = None,
+    token_file: WhereToken = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print a token with which one node can enrol, once. The coordinator must run.
+
+    Example: skerry coordinator token --config cloud/coordinator.toml
+    """
+    with _connection(config, url, token_file) as http:
+        issued = http.json(TokenIssued, "POST", TOKENS_PATH, body=b"")
+    if as_json:
+        print_json(issued)
+        return
+    typer.echo(issued.token)
+    typer.echo(f"works once, within {duration(issued.valid_s)}", err=True)
+
+
+def nodes(
+    config: WhereConfig = None,
+    url: WhereUrl = None,
+    token_file: WhereToken = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the fleet's nodes as the coordinator knows them: region, status, devices, work.
+
+    Example: skerry nodes --config cloud/coordinator.toml
+    """
+    with _connection(config, url, token_file) as http:
+        page = http.json(NodePage, "GET", NODES_PATH)
+    if as_json:
+        print_json(page)
+        return
+    columns = (
+        "node",
+        "region",
+        "site",
+        "status",
+        "seen",
+        "devices",
+        "running",
+        "queued",
+        "backlog",
+        "version",
+    )
+    rows = [_row(node, page.backlog_s.get(node.name, {})) for node in page.nodes]
+    print_table(columns, rows, empty="no node is enrolled; `skerry coordinator token` prints a token for one")
+
+
+def _row(node: NodeRecord, backlog_s: dict[str, float]) -> tuple[object, ...]:
+    seen = time.time() - node.last_seen_wall_s
+    found = node.inventory.devices if node.inventory else ()
+    devices = [f"{d.device_class}{' (emulated)' if d.emulated else ''}" for d in found if d.usable]
+    return (
+        node.name,
+        node.region,
+        node.site,
+        node.status,
+        f"{duration(max(0.0, round(seen)))} ago" if node.last_seen_wall_s else "never",
+        ", ".join(devices),
+        node.running,
+        node.queued,
+        duration(sum(backlog_s.values())) if backlog_s else "",
+        node.version,
+    )
+
+
+def enrol(
+    config: Annotated[Path, typer.Option(help="The agent's settings file.")],
+    coordinator: Annotated[str, typer.Option(metavar="URL", help="The coordinator's address.")],
+    token: Annotated[str, typer.Option(help="The one-use token; - reads it from standard input.")],
+    *,
+    node: Annotated[str, typer.Option(help="The node's name; default: from the settings.")] = "",
+    region: Annotated[str, typer.Option(help="The node's region; default: from the settings.")] = "",
+    site: Annotated[str, typer.Option(help="The node's site; default: from the settings.")] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Make this machine's agent a node of a fleet: its key is made here. Stop the agent first.
+
+    Example: skerry enrol --config agent.toml --coordinator https://cloud.example:8470 --token $TOKEN
+    """
+    import os
+    import sys
+
+    from edge_agent import enrol as enrolling
+    from edge_agent.settings import AgentSettings, check_settings
+    from skerry.settings import load_settings
+
+    settings = load_settings(AgentSettings, path=config, environ=os.environ, prefix="SKERRY_AGENT__")
+    given = sys.stdin.readline().strip() if token == "-" else token
+    told = enrolling.enrol(check_settings(settings), coordinator, given, node=node, region=region, site=site)
+    if as_json:
+        print_json({"node": told.node, "fleet": told.fleet, "coordinator_url": told.coordinator_url})
+    else:
+        typer.echo(f"enrolled as {told.node} in fleet {told.fleet}")
+
+
+def _connection(config: Path | None, url: str | None, token_file: Path | None) -> HttpConnection:
+    token = None if token_file is None else read_secret(token_file)
+    endpoint: Endpoint = find_coordinator(config=config, url=url, token=token)
+    return HttpConnection(
+        endpoint, service="coordinator", start_hint="skerry coordinator run --config coordinator.toml"
+    )
