@@ -33,8 +33,10 @@ from skerry.link.wire import DOWN_ROWS, read_body, send
 from skerry.messages import Birth, Hint, Lane, Presence, State, StreamAck, StreamBatch, Welcome
 from skerry.topics import Leaf
 
-BIRTH_FLOOR_S = 5.0
+BIRTH_FLOOR_S = 2.0
 BIRTH_CAP_S = 60.0
+#: A birth younger than this is not said again on request: its welcome is on the way. Seconds.
+BIRTH_FRESH_S = 1.0
 
 
 class Phase(StrEnum):
@@ -70,6 +72,7 @@ class EdgeLink:
         self._backoff = Backoff(rng, floor_s=BIRTH_FLOOR_S, cap_s=BIRTH_CAP_S)
         self._phase = Phase.DOWN
         self._births = 0
+        self._announced_at: Instant | None = None
         self._birth_due: Instant | None = None
         self._quiet_until: Instant | None = None
         self._state: State | None = None
@@ -122,7 +125,8 @@ class EdgeLink:
     def _link_up(self, now: Instant) -> list[Action]:
         self._backoff.wake()
         self._quiet_until = None
-        return [self._presence(online=True), *self._announce(now)]
+        # The birth goes first: presence alone makes a coordinator that came later ask for it.
+        return [*self._announce(now), self._presence(online=True)]
 
     def _link_down(self) -> list[Action]:
         self._phase = Phase.DOWN
@@ -134,6 +138,7 @@ class EdgeLink:
         self._phase = Phase.ANNOUNCED
         self._sender.close()
         self._births += 1
+        self._announced_at = now
         self._birth_due = now.plus(BIRTH_FLOOR_S + self._backoff.next_delay_s())
         birth = msgspec.structs.replace(
             self._birth,
@@ -206,9 +211,14 @@ class EdgeLink:
             actions.append(Spread(hint.spread_s))
         if hint.retry_after_s > 0:
             self._pause(now.plus(min(hint.retry_after_s, 3600.0)))
-        elif hint.must_be_born and self._phase == Phase.WELCOMED:
+        elif hint.must_be_born and self._may_announce(now):
             actions += self._announce(now)
         return actions
+
+    def _may_announce(self, now: Instant) -> bool:
+        if self._phase in (Phase.DOWN, Phase.HELD) or self._quiet_until is not None:
+            return False
+        return self._announced_at is None or now.since(self._announced_at) >= BIRTH_FRESH_S
 
     def _pause(self, until: Instant) -> None:
         if self._phase in (Phase.ANNOUNCED, Phase.WELCOMED):

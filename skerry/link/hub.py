@@ -62,6 +62,7 @@ class HubLink:
         self._hardware_id = record.inventory.hardware_id if record.inventory else ""
         self._is_quarantined = record.status == "quarantined"
         self._is_open = False
+        self._is_unsure = False  #: a birth may have been missed while this side was cut off
         self._term = term
         self._version = version
         self._state_interval_s = state_interval_s
@@ -92,6 +93,7 @@ class HubLink:
             case LinkUp():
                 return self._sender.resume(now) if self._is_open else []
             case LinkDown():
+                self._is_unsure = True
                 self._sender.close()
                 return []
             case Received(kind, body):
@@ -128,7 +130,7 @@ class HubLink:
             case Birth():
                 return self._born(body, now)
             case Presence():
-                return self._presence(body)
+                return self._presence(body, now)
             case State() | StreamBatch() | StreamAck() if not self._is_open:
                 return self._ask_birth(now)
             case State():
@@ -179,6 +181,7 @@ class HubLink:
         self._session = birth.session
         self._hardware_id = birth.inventory.hardware_id or self._hardware_id
         self._is_open = True
+        self._is_unsure = False
         self._asked_birth_at = None
 
     def _welcome(self, birth: Birth) -> Action:
@@ -206,8 +209,11 @@ class HubLink:
             ]
         return self._sender.open(marks, self._load.credit, now)
 
-    def _presence(self, presence: Presence) -> list[Action]:
-        if presence.online or presence.session != self._session or not self._is_open:
+    def _presence(self, presence: Presence, now: Instant) -> list[Action]:
+        if presence.online:
+            is_known = self._is_open and presence.session <= self._session and not self._is_unsure
+            return [] if is_known else self._ask_birth(now)
+        if presence.session != self._session or not self._is_open:
             return []
         self._is_open = False
         self._sender.close()
