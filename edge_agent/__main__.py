@@ -1,4 +1,4 @@
-"""`python -m edge_agent --config FILE`: settings in, one agent out. A user's mistake ends in one clear line."""
+"""`python -m edge_agent --config FILE`: settings in, one agent out. Mistakes end in one clear line."""
 
 from __future__ import annotations
 

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, ExitStack
+from pathlib import Path
 from random import Random
+from typing import Protocol
 
-from edge_agent.coordinator_http import CoordinatorContent, CoordinatorUnreachable
 from edge_agent.core.actions import FetchContent
 from edge_agent.core.events import ContentMissing, ContentReady, Event
 from skerry.blobs import BlobStore
@@ -27,13 +28,37 @@ RETRY_FIRST_S = 0.5
 RETRY_MOST_S = 10.0
 
 
+class CoordinatorUnreachable(BlobError):
+    """The coordinator's content store cannot be reached now."""
+
+
+class Remote(Protocol):
+    """The coordinator's content store: every answer is content, `nobody has it`, or `try again later`."""
+
+    def get(self, name: str, offset: int) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
+        """Open content from an offset on.  Raises BlobNotFound, CoordinatorUnreachable."""
+        ...
+
+    async def has(self, name: str) -> bool:
+        """Ask whether it is there.  Raises CoordinatorUnreachable."""
+        ...
+
+    async def put(self, name: str, path: Path) -> None:
+        """Send a verified file.  Raises CoordinatorUnreachable."""
+        ...
+
+    async def close(self) -> None:
+        """Close kept connections."""
+        ...
+
+
 class ContentCache:
     """Fetches each content once however many tasks wait for it, and holds it while they do."""
 
     def __init__(
         self,
         blobs: BlobStore,
-        remote: CoordinatorContent | None,
+        remote: Remote | None,
         *,
         clock: Clock,
         referenced: Callable[[], Awaitable[frozenset[str]]],
@@ -135,7 +160,7 @@ class ContentCache:
             fetch.add_done_callback(lambda _done: self._fetches.pop(name, None))
         await asyncio.shield(fetch)
 
-    async def _download(self, name: str, remote: CoordinatorContent) -> None:
+    async def _download(self, name: str, remote: Remote) -> None:
         """Receive content whole, going on where a broken connection left off."""
         delay_s, last = RETRY_FIRST_S, -1
         await self.make_room(0)

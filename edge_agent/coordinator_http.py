@@ -13,7 +13,8 @@ from pathlib import Path
 
 import aiohttp
 
-from skerry.errors import BlobError, BlobNotFound, SettingsError
+from edge_agent.content import CoordinatorUnreachable
+from skerry.errors import BlobNotFound, SettingsError
 from skerry.identity import PrivateKey
 from skerry.signed_http import signed_headers
 
@@ -21,10 +22,6 @@ CHUNK_BYTES = 256 * 1024
 CONNECT_S = 10.0
 #: A transfer that brings nothing for this long is begun again, seconds.
 SILENCE_S = 20.0
-
-
-class CoordinatorUnreachable(BlobError):
-    """The coordinator's content store cannot be reached now."""
 
 
 class CoordinatorContent:

@@ -19,8 +19,6 @@ from skerry.identity import Enrolment, PrivateKey
 from skerry.lock import DirectoryLock
 from skerry.topics import check_node_name
 
-PASSWORD_FILE = "broker-password"
-
 
 def enrol(
     settings: AgentSettings,
@@ -56,7 +54,7 @@ def enrol(
             enrolment = msgspec.structs.replace(
                 enrolment, coordinator_url=settings.coordinator.url or coordinator_url
             )
-        _write_password(settings.enrolment_path.parent / PASSWORD_FILE, enrolment.broker_password)
+        _write_password(settings.password_path, enrolment.broker_password)
         enrolment.save(settings.enrolment_path)
     return enrolment
 

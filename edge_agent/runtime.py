@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractContextManager, suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -19,11 +19,10 @@ from edge_agent.core.core import AgentCore
 from edge_agent.core.events import AttemptEnded, DevicesChanged, Event, RulesChanged, StopRequested
 from edge_agent.core.state import State as CoreState
 from edge_agent.runtime_attempts import Attempts, present_devices
-from edge_agent.runtime_build import Parts, build_content, build_uplink
+from edge_agent.runtime_build import Parts, build_content
 from edge_agent.runtime_door import refuse_at_the_door
 from edge_agent.runtime_loop import CoreLoop
 from edge_agent.runtime_report import report_of
-from edge_agent.uplink import Uplink
 from skerry.blobs import BlobStore
 from skerry.documents import ENDED, NodeReport, TaskChanged
 from skerry.ids import TaskId, TaskIdSource, millisecond_of
@@ -31,6 +30,10 @@ from skerry.node import Inventory
 from skerry.task import TaskSpec
 from task_queue.operations import Cancel, Changed, Enqueue, Enqueued, Refused, Replay
 from task_queue.store import TaskFilter, TaskRecord
+
+if TYPE_CHECKING:
+    from edge_agent.uplink import Uplink
+    from skerry.transport.port import Transport
 
 log = logging.getLogger(__name__)
 
@@ -41,9 +44,10 @@ SAVE_PROFILE_EVERY_S = 60.0
 class Agent:
     """One node's agent on one event loop. `start` and `stop` once each; implements AgentFacade."""
 
-    def __init__(self, parts: Parts) -> None:
-        """Take over what was opened; nothing runs yet."""
+    def __init__(self, parts: Parts, *, transport: Transport | None = None) -> None:
+        """Take over what was opened; nothing runs yet. transport: instead of the settings'."""
         self.parts = parts
+        self._transport = transport
         self.started_at = parts.clock.now()
         self.alarms: dict[str, str] = {}
         self.uplink: Uplink | None = None
@@ -72,8 +76,10 @@ class Agent:
     def start(self) -> None:
         """Begin taking tasks; the link, where there is one, begins connecting and nothing waits for it."""
         self.loop.post(DevicesChanged(devices=self.parts.inventory.devices))
-        self.uplink = build_uplink(self)
-        if self.uplink is not None:
+        if self.parts.enrolment is not None:
+            from edge_agent.runtime_uplink import build_uplink
+
+            self.uplink = build_uplink(self, self._transport)
             self.uplink.start()
         self._chores = [
             asyncio.create_task(self._watch_health()),

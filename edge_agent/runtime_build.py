@@ -16,15 +16,10 @@ from devices.discovery import build_executors, discover
 from devices.executors.orphans import end_orphans
 from devices.port import Executor
 from edge_agent.content import ContentCache
-from edge_agent.coordinator_http import CoordinatorContent
 from edge_agent.core.state import Facts
 from edge_agent.decider import PolicyDecider
-from edge_agent.enrol import PASSWORD_FILE
 from edge_agent.profile_cache import ProfileCache
-from edge_agent.runtime_report import birth_of, state_of
 from edge_agent.settings import AgentSettings, default_node_name
-from edge_agent.uplink import COMMAND_EPOCH, DEAD_LETTERS, LEASE_S, Identity, Uplink
-from edge_agent.uplink_rows import OutboxReader
 from policy.baselines.registry import make_scheduler
 from policy.guard.engine import INSTALL, is_installed
 from policy.guard.registry import make_guard
@@ -32,15 +27,9 @@ from policy.profile import RuntimeProfile
 from skerry.blobs import BlobStore
 from skerry.clock import Clock, SystemClock
 from skerry.errors import SettingsError
-from skerry.identity import Enrolment, PrivateKey
-from skerry.link.edge import EdgeLink
 from skerry.lock import DirectoryLock
-from skerry.messages import Lane
 from skerry.node import Inventory
 from skerry.task import blobs_of
-from skerry.topics import COORDINATOR
-from skerry.transport.factory import make_transport
-from skerry.transport.port import Will
 from skerry.transport.settings import MqttSettings
 from task_queue.limits import Limits as QueueLimits
 from task_queue.sqlite_store import SqliteStore
@@ -49,7 +38,8 @@ from task_queue.task import OPEN
 from task_queue.writer import StoreWriter
 
 if TYPE_CHECKING:
-    from edge_agent.runtime import Agent
+    from edge_agent.content import Remote
+    from skerry.identity import Enrolment, PrivateKey
 
 log = logging.getLogger(__name__)
 
@@ -102,9 +92,7 @@ def _lock(settings: AgentSettings) -> DirectoryLock:
 
 
 def _open(settings: AgentSettings, lock: DirectoryLock, clock: Clock, rng: Random) -> Parts:
-    enrolment = Enrolment.load(settings.enrolment_path)
-    _check_name_against(settings, enrolment)
-    key = PrivateKey.load_or_create(settings.key_path) if enrolment is not None else None
+    enrolment, key = _identity(settings)
     left = end_orphans(settings.home)
     if left:
         log.warning("ended %d processes that an earlier agent left running", left)
@@ -143,10 +131,19 @@ def _open(settings: AgentSettings, lock: DirectoryLock, clock: Clock, rng: Rando
     )
 
 
-def _check_name_against(settings: AgentSettings, enrolment: Enrolment | None) -> None:
+def _identity(settings: AgentSettings) -> tuple[Enrolment | None, PrivateKey | None]:
+    """Return who this node is. A node that is not enrolled never loads what signs and verifies."""
+    if not settings.enrolment_path.exists():
+        return None, None
+    from skerry.identity import Enrolment, PrivateKey
+
+    enrolment = Enrolment.load(settings.enrolment_path)
+    if enrolment is None:
+        return None, None
     name = settings.node.name
-    if enrolment is not None and name and name != enrolment.node:
+    if name and name != enrolment.node:
         log.warning("node.name is %r in the settings; this machine is enrolled as %r", name, enrolment.node)
+    return enrolment, PrivateKey.load_or_create(settings.key_path)
 
 
 def _facts(settings: AgentSettings, enrolment: Enrolment | None, inventory: Inventory) -> Facts:
@@ -177,24 +174,17 @@ def _mqtt(settings: AgentSettings, enrolment: Enrolment | None) -> MqttSettings:
     if not mqtt.url:
         mqtt = msgspec.structs.replace(mqtt, url=enrolment.broker_url)
     if not mqtt.username and enrolment.broker_username:
-        password = settings.enrolment_path.parent / PASSWORD_FILE
         mqtt = msgspec.structs.replace(
             mqtt,
             username=enrolment.broker_username,
-            password_file=str(password) if enrolment.broker_password else "",
+            password_file=str(settings.password_path) if enrolment.broker_password else "",
         )
     return mqtt
 
 
 def build_content(parts: Parts) -> ContentCache:
     """Return the content cache, with the coordinator behind it on an enrolled node."""
-    remote = None
-    if parts.enrolment is not None and parts.key is not None:
-        settings = parts.settings.coordinator
-        url = settings.url or parts.enrolment.coordinator_url
-        remote = CoordinatorContent(
-            url, node=parts.enrolment.node, key=parts.key, ca_file=str(_path(settings.ca_file) or "")
-        )
+    remote = _remote(parts)
 
     async def referenced() -> frozenset[str]:
         return await asyncio.wrap_future(parts.writer.read(_needed))
@@ -209,6 +199,20 @@ def build_content(parts: Parts) -> ContentCache:
     )
 
 
+def _remote(parts: Parts) -> Remote | None:
+    if parts.enrolment is None or parts.key is None:
+        return None
+    from edge_agent.coordinator_http import CoordinatorContent
+
+    settings = parts.settings.coordinator
+    return CoordinatorContent(
+        settings.url or parts.enrolment.coordinator_url,
+        node=parts.enrolment.node,
+        key=parts.key,
+        ca_file=str(_path(settings.ca_file) or ""),
+    )
+
+
 def _needed(store: Store) -> frozenset[str]:
     """The contents that tasks which have not ended still need."""
     names: set[str] = set()
@@ -217,37 +221,6 @@ def _needed(store: Store) -> frozenset[str]:
         names.update(name for record in page for name in blobs_of(record.task))
         before = page[-1].task_id
     return frozenset(names)
-
-
-def build_uplink(agent: Agent) -> Uplink | None:
-    """Return the link to the coordinator, None on a node that is not enrolled."""
-    parts = agent.parts
-    if parts.enrolment is None or parts.key is None:
-        return None
-    store = parts.store
-    birth = birth_of(agent, command_epoch=store.meta(COMMAND_EPOCH) or "")
-    uplink: Uplink | None = None
-
-    def will() -> Will:
-        assert uplink is not None
-        return uplink.will()
-
-    def mark_of(epoch: str, lane: Lane) -> int:
-        return store.inbox_mark(COORDINATOR, epoch, lane)
-
-    uplink = Uplink(
-        Identity(enrolment=parts.enrolment, key=parts.key, session=store.session),
-        make_transport(parts.mqtt, client_id=f"{parts.enrolment.fleet}-{parts.enrolment.node}", will=will),
-        EdgeLink(birth, mark_of=mark_of, rng=parts.rng),
-        agent.loop,
-        OutboxReader(parts.writer, agent.content.upload),
-        birth=birth,
-        clock=parts.clock,
-        state_of=lambda: state_of(agent),
-        dead_letters=store.meta(DEAD_LETTERS),
-        lease_s=store.meta(LEASE_S) or 0.0,
-    )
-    return uplink
 
 
 def _path(text: str) -> Path | None:

@@ -148,6 +148,11 @@ class AgentSettings(_Table, frozen=True, kw_only=True):
         return self.home / "identity" / "enrolment.json"
 
     @property
+    def password_path(self) -> Path:
+        """The broker's password, when enrolment gave one."""
+        return self.home / "identity" / "broker-password"
+
+    @property
     def core_limits(self) -> Limits:
         """The core's numbers."""
         return Limits(

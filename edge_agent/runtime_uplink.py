@@ -1,0 +1,47 @@
+"""Putting the link together, on an enrolled node only: it brings signatures and the MQTT client."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from edge_agent.runtime_report import birth_of, state_of
+from edge_agent.uplink import COMMAND_EPOCH, DEAD_LETTERS, LEASE_S, Identity, Uplink
+from edge_agent.uplink_rows import OutboxReader
+from skerry.link.edge import EdgeLink
+from skerry.messages import Lane
+from skerry.topics import COORDINATOR
+from skerry.transport.factory import make_transport
+from skerry.transport.port import Transport, Will
+
+if TYPE_CHECKING:
+    from edge_agent.runtime import Agent
+
+
+def build_uplink(agent: Agent, transport: Transport | None = None) -> Uplink:
+    """Return the link to the coordinator.  transport: instead of the one that the settings name."""
+    parts = agent.parts
+    assert parts.enrolment is not None  # asked for on an enrolled node only
+    assert parts.key is not None
+    store = parts.store
+    birth = birth_of(agent, command_epoch=store.meta(COMMAND_EPOCH) or "")
+    name = f"{parts.enrolment.fleet}-{parts.enrolment.node}"
+
+    def will() -> Will:
+        return uplink.will()
+
+    def mark_of(epoch: str, lane: Lane) -> int:
+        return store.inbox_mark(COORDINATOR, epoch, lane)
+
+    uplink = Uplink(
+        Identity(enrolment=parts.enrolment, key=parts.key, session=store.session),
+        transport or make_transport(parts.mqtt, client_id=name, will=will),
+        EdgeLink(birth, mark_of=mark_of, rng=parts.rng),
+        agent.loop,
+        OutboxReader(parts.writer, agent.content.upload),
+        birth=birth,
+        clock=parts.clock,
+        state_of=lambda: state_of(agent),
+        dead_letters=store.meta(DEAD_LETTERS),
+        lease_s=store.meta(LEASE_S) or 0.0,
+    )
+    return uplink
