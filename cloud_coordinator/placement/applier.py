@@ -96,7 +96,8 @@ class _Applier:
         if device is None:
             return "; ".join(v.message for v in found.against) or f"{planned.device} is gone"
         needs = planned.request.task.resources.memory_bytes
-        if not self._room.has(node.name, device.device_id, needs):
+        bay = self._room.bay(node.name, device.device_id)
+        if not self._room.has(node.name, bay, needs):
             return self._room.refusal(node, device, needs).message
         return ""
 

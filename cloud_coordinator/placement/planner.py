@@ -14,7 +14,7 @@ import msgspec
 from cloud_coordinator.placement import scorers
 from cloud_coordinator.placement.filters import Feasible, class_of, excluded, feasible
 from cloud_coordinator.placement.request import PlacementRequest, Plan, PlannedPlacement, Unplaced
-from cloud_coordinator.placement.room import Room
+from cloud_coordinator.placement.room import Bay, Room
 from cloud_coordinator.placement.settings import PlacementSettings
 from cloud_coordinator.placement.snapshot import FleetSnapshot, NodeState
 from policy.port import Guard
@@ -32,6 +32,7 @@ class _Option(msgspec.Struct, frozen=True):
 
     node: NodeState
     device: Device
+    bay: Bay
     runtime_s: float
     locality: float
 
@@ -94,18 +95,15 @@ class _Batch:
     def place(self, request: PlacementRequest) -> PlannedPlacement | Unplaced:
         """Choose the best place and take its room, or say what stands against each node."""
         shared = self._class(request)
-        scored = self._score(request, [one for one in shared.options if self._is_open(request, one)])
+        scored = self._score([one for one in shared.options if self._is_open(request, one)])
         if not scored:
             return self._unplaced(request, shared)
-        best = scored[0]
-        node, device = best.option.node.name, best.option.device.device_id
-        self._room.take(node, device, request.task.resources.memory_bytes, best.option.runtime_s)
+        best = scored[0].option
+        node, device = best.node.name, best.device.device_id
+        self._room.take(node, device, request.task.resources.memory_bytes, best.runtime_s)
+        decision = self._decision(request, scored)
         return PlannedPlacement(
-            request=request,
-            node=node,
-            device=device,
-            runtime_s=best.option.runtime_s,
-            decision=self._decision(request, scored),
+            request=request, node=node, device=device, runtime_s=best.runtime_s, decision=decision
         )
 
     def _class(self, request: PlacementRequest) -> _Class:
@@ -118,26 +116,29 @@ class _Batch:
 
     def _option(self, request: PlacementRequest, found: Feasible, device: Device) -> _Option:
         runtime_s = self._profile.expected_s(request.task, device, scope=found.node.name)
-        return _Option(found.node, device, runtime_s, scorers.locality(request, found.node.record))
+        bay = self._room.bay(found.node.name, device.device_id)
+        return _Option(found.node, device, bay, runtime_s, scorers.locality(request, found.node.record))
 
     def _is_open(self, request: PlacementRequest, option: _Option) -> bool:
         name = option.node.name
         needs = request.task.resources.memory_bytes
-        return name not in request.excluded and self._room.has(name, option.device.device_id, needs)
+        return name not in request.excluded and self._room.has(name, option.bay, needs)
 
-    def _score(self, request: PlacementRequest, options: Sequence[_Option]) -> list[_Scored]:
+    def _score(self, options: Sequence[_Option]) -> list[_Scored]:
         """The options from best to worst."""
-        room = self._room
-        expected = [room.wait_s(o.node.name, o.device.device_id) + o.runtime_s for o in options]
+        expected = [option.bay.wait_s + option.runtime_s for option in options]
         fastest_s = min(expected, default=0.0)
-        scored = []
-        for option, expected_s in zip(options, expected, strict=True):
-            free = scorers.spread(room.free_share(option.node.name, option.device.device_id))
-            soon = scorers.completion(expected_s, fastest_s)
-            score = scorers.combined(self._settings, soon, option.locality, free)
-            scored.append(_Scored(option, score, expected_s))
-        scored.sort(key=lambda s: (-s.score, s.option.node.name, s.option.device.device_id))
+        scored = [
+            _Scored(option, self._score_of(option, expected_s, fastest_s), expected_s)
+            for option, expected_s in zip(options, expected, strict=True)
+        ]
+        scored.sort(key=lambda one: (-one.score, one.option.node.name, one.option.device.device_id))
         return scored
+
+    def _score_of(self, option: _Option, expected_s: float, fastest_s: float) -> float:
+        soon = scorers.completion(expected_s, fastest_s)
+        room = scorers.spread(option.bay.free_share)
+        return scorers.combined(self._settings, soon, option.locality, room)
 
     def _decision(self, request: PlacementRequest, scored: Sequence[_Scored]) -> Decision:
         best = scored[0].option

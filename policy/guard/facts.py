@@ -5,7 +5,8 @@ Owns the names that stand behind `input.` in a rule. Must not know of any rule e
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from operator import attrgetter
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -152,14 +153,14 @@ def known_paths() -> Mapping[str, bool]:
     return dict(_paths(Input, ""))
 
 
-def fact_at(part: _Facts, path: str) -> Any:
-    """Return the value at a dotted path inside one part of the document, hashable."""
-    value: Any = part
-    for name in path.split(".") if path else ():
-        value = getattr(value, name)
-    if isinstance(value, msgspec.Struct | dict):
-        return msgspec.json.encode(value, order="deterministic")
-    return value
+def key_of(paths: Sequence[str]) -> Callable[[_Facts], Hashable]:
+    """Return the function that takes the values at some paths of one part of the document as a cache key."""
+    if not paths:
+        return lambda part: None
+    values: Callable[[_Facts], Any] = attrgetter(*paths)
+    if "labels" in paths:  # a node's labels are a map
+        return lambda part: msgspec.json.encode(values(part), order="deterministic")
+    return values
 
 
 def _resource_facts(resources: Resources) -> ResourceFacts:

@@ -20,8 +20,8 @@ from policy.guard.facts import (
     NodeFacts,
     TaskFacts,
     device_facts,
-    fact_at,
     input_document,
+    key_of,
     live_facts,
     node_facts,
     task_facts,
@@ -53,6 +53,7 @@ class _Thread(threading.local):
     """What each thread has for itself: its engine, and its cache with it."""
 
     engine: Engine | None = None
+    task: tuple[TaskSpec, TaskFacts] | None = None
 
     def __init__(self) -> None:
         self.cache: OrderedDict[tuple[Any, ...], Verdicts] = OrderedDict()
@@ -67,15 +68,17 @@ class RegoGuard:
         self._enforcements: Mapping[str, Enforcement] = rules.enforcements
         self._own = _Thread()
         report = _checked(self._engine())
-        self._paths = {part: _below(part, report.static_facts) for part in ("task", "node", "device")}
+        self._task_key = key_of(_below("task", report.static_facts))
+        self._node_key = key_of(_below("node", report.static_facts))
+        self._device_key = key_of(_below("device", report.static_facts))
         self.has_live_rules = LIVE in report.heads
         self.revision = rules.revision
         self._try(report)
 
     def verdicts(self, task: TaskSpec, node: NodeView, devices: Sequence[Device]) -> list[Verdicts]:
         """Return what the rules say on each device, in order; cached by the facts that the rules read."""
-        of_task, of_node = task_facts(task), node_facts(node)
-        class_key = (*self._key("task", of_task), *self._key("node", of_node))
+        of_task, of_node = self._facts(task), node_facts(node)
+        class_key = (self._task_key(of_task), self._node_key(of_node))
         return [self._static(class_key, of_task, of_node, device_facts(device)) for device in devices]
 
     def live_verdicts(self, task: TaskSpec, node: NodeView, devices: Sequence[Device]) -> list[Verdicts]:
@@ -88,11 +91,18 @@ class RegoGuard:
             found.append(self._evaluate(LIVE, of_task, of_node, device_facts(device), live)[0])
         return found
 
+    def _facts(self, task: TaskSpec) -> TaskFacts:
+        """The facts of a task, kept while one task is put to many nodes."""
+        kept = self._own.task
+        if kept is None or kept[0] is not task:
+            kept = self._own.task = (task, task_facts(task))
+        return kept[1]
+
     def _static(
         self, key: tuple[Any, ...], task: TaskFacts, node: NodeFacts, device: DeviceFacts
     ) -> Verdicts:
         cache = self._own.cache
-        key = (*key, *self._key("device", device))
+        key = (*key, self._device_key(device))
         kept = cache.get(key)
         if kept is not None:
             cache.move_to_end(key)
@@ -134,9 +144,6 @@ class RegoGuard:
         if self._own.engine is None:
             self._own.engine = Engine(self._rules)
         return self._own.engine
-
-    def _key(self, part: str, facts: TaskFacts | NodeFacts | DeviceFacts) -> tuple[Any, ...]:
-        return tuple(fact_at(facts, path) for path in self._paths[part])
 
     def _try(self, report: Report) -> None:
         """Evaluate once on an ordinary task: unsafe variables and unknown functions show only then."""
