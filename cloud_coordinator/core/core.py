@@ -25,7 +25,7 @@ from cloud_coordinator.core.events import (
 )
 from cloud_coordinator.core.turn import Limits, Memory, NodeNow, Turn
 from cloud_coordinator.ledger.port import Ledger
-from cloud_coordinator.ledger.values import LedgerTask, TaskState
+from cloud_coordinator.ledger.values import LedgerTask, TaskFilter, TaskState
 from cloud_coordinator.placement.settings import PlacementSettings
 from cloud_coordinator.placement.snapshot import Reservation
 from policy.port import Guard
@@ -34,9 +34,12 @@ from skerry.clock import Instant
 from skerry.errors import StorageFailed
 from skerry.link.events import LinkDown, LinkUp, Received, Tick
 from skerry.node import NodeRecord
+from skerry.task import blobs_of
 
 #: Pruning looks at counts only, but need not do so each second.
 PRUNE_EVERY_S = 30.0
+#: The newest ended tasks, whose large results their homes may still be fetching.
+RESULTS_KEPT = 5000
 
 
 class CoordinatorCore:
@@ -54,7 +57,7 @@ class CoordinatorCore:
         version: str = "",
     ) -> None:
         """Begin a new term and take up what the ledger holds: every lease begins anew, none has run out."""
-        self._ledger = ledger
+        self.ledger = ledger
         self._guard = guard
         self._limits = limits or Limits()
         self._placement = placement or PlacementSettings()
@@ -75,15 +78,15 @@ class CoordinatorCore:
         heard = {name: node.last_heard for name, node in self.memory.nodes.items()}
         self._links.drop_all()
         self.memory = Memory(revision=self.memory.revision + 1, deaf_since=self.memory.deaf_since)
-        for record in self._ledger.nodes():
+        for record in self.ledger.nodes():
             self.memory.nodes[record.name] = NodeNow(record, heard.get(record.name, now))
         turn = self._turn(now, wall_s)
-        for entry in self._ledger.placed():
+        for entry in self.ledger.placed():
             self.memory.leases[entry.task_id] = now.plus(self._limits.lease_s)
             self._reserve(entry)
             _watch_expiry(turn, entry)
         offset = 0
-        while page := self._ledger.pending(1000, offset):
+        while page := self.ledger.pending(1000, offset):
             offset += len(page)
             for entry in page:
                 self.memory.queue.put(entry.task_id, now)
@@ -96,7 +99,7 @@ class CoordinatorCore:
         """
         turn = self._turn(now, wall_s)
         try:
-            with self._ledger.transaction():
+            with self.ledger.transaction():
                 self._take(turn, event)
                 self._links.send_grown(turn)
                 planning.plan_due(turn)
@@ -105,19 +108,25 @@ class CoordinatorCore:
             raise
         return turn.actions
 
-    def redeem(self, token: str, record: NodeRecord, now: Instant, wall_s: float) -> tuple[str, list[Action]]:
-        """Enrol a node by its token: the reason against it ("" when it is enrolled), and actions."""
+    def redeem(
+        self, digest: str, record: NodeRecord, now: Instant, wall_s: float
+    ) -> tuple[str, list[Action]]:
+        """Enrol a node by its token's digest: the reason against it ("" when it is enrolled), and actions."""
         turn = self._turn(now, wall_s)
-        with self._ledger.transaction():
-            against = register.redeem(turn, token, record)
-            if not against and turn.actions:
+        with self.ledger.transaction():
+            against = register.redeem(turn, digest, record)
+            if against:
+                turn.count("enrolments_refused")
+            elif turn.actions:
                 self._links.drop(record.name)
         return against, turn.actions
 
-    def make_token(self, now: Instant, wall_s: float, *, valid_s: float, node: str = "") -> str:
-        """Return a new one-use token."""
-        with self._ledger.transaction():
-            return register.make_token(self._turn(now, wall_s), valid_s=valid_s, node=node)
+    def make_token(
+        self, now: Instant, wall_s: float, *, valid_s: float, node: str = "", region: str = ""
+    ) -> tuple[str, str]:
+        """Return id and secret of a new one-use token."""
+        with self.ledger.transaction():
+            return register.make_token(self._turn(now, wall_s), valid_s=valid_s, node=node, region=region)
 
     def node(self, name: str) -> NodeRecord | None:
         """Return a node as it is now, load and last word included."""
@@ -128,6 +137,15 @@ class CoordinatorCore:
         """Return every node as it is now, by name."""
         return [self._present(self.memory.nodes[name]) for name in sorted(self.memory.nodes)]
 
+    def referenced(self) -> frozenset[str]:
+        """Return the content that open tasks need, and that results not long ended refer to."""
+        ended = self.ledger.find(TaskFilter(state=TaskState.ENDED, limit=RESULTS_KEPT))
+        names = {name for entry in ended if entry.outcome for name in entry.outcome.blobs}
+        waiting = (self.ledger.task(task_id) for task_id in self.memory.queue.ids())
+        for entry in (*self.ledger.placed(), *waiting):
+            names.update(blobs_of(entry.task) if entry and entry.task else ())
+        return frozenset(names)
+
     def _present(self, node: NodeNow) -> NodeRecord:
         state = node.state
         if state is None:
@@ -136,7 +154,7 @@ class CoordinatorCore:
 
     def _turn(self, now: Instant, wall_s: float) -> Turn:
         return Turn(
-            ledger=self._ledger,
+            ledger=self.ledger,
             memory=self.memory,
             limits=self._limits,
             placement=self._placement,
@@ -204,7 +222,7 @@ class CoordinatorCore:
         node = self.memory.nodes.get(entry.node)
         if node is None or entry.task is None or entry.state is not TaskState.PLACED:
             return
-        made = self._ledger.placements(entry.task_id)
+        made = self.ledger.placements(entry.task_id)
         decision = made[-1].decision if made else None
         node.reservations[entry.task_id] = Reservation(
             task_id=entry.task_id,

@@ -116,24 +116,27 @@ def enrolled(turn: Turn, record: NodeRecord) -> None:
 # --- tokens -------------------------------------------------------------------------------------------------
 
 
-def digest_of(token: str) -> str:
+def digest_of(token_id: str, secret: str) -> str:
     """Return what is kept of a token."""
-    return hashlib.sha256(token.encode()).hexdigest()
+    return hashlib.sha256(f"{token_id}.{secret}".encode()).hexdigest()
 
 
-def make_token(turn: Turn, *, valid_s: float, node: str = "") -> str:
-    """Return a new one-use token; only its digest is written."""
-    token = secrets.token_urlsafe(24)
-    turn.ledger.put_token(Token(digest=digest_of(token), made=turn.moment, valid_s=valid_s, node=node))
-    return token
+def make_token(turn: Turn, *, valid_s: float, node: str = "", region: str = "") -> tuple[str, str]:
+    """Return id and secret of a new one-use token; only their digest is written."""
+    token_id, secret = secrets.token_hex(4), secrets.token_urlsafe(24)
+    digest = digest_of(token_id, secret)
+    token = Token(digest=digest, made=turn.moment, valid_s=valid_s, node=node, region=region)
+    turn.ledger.put_token(token)
+    turn.count("tokens_made")
+    return token_id, secret
 
 
-def redeem(turn: Turn, token: str, record: NodeRecord) -> str:
+def redeem(turn: Turn, digest: str, record: NodeRecord) -> str:
     """Enrol a node by its token; return "" or the reason against it, and then nothing changed.
 
     A repetition with the same key (the answer was lost) is granted again while the token is valid.
     """
-    known = turn.ledger.token(digest_of(token))
+    known = turn.ledger.token(digest)
     present = turn.memory.nodes.get(record.name)
     if known is None:
         return "this token is not known here: ask the operator for a new one"
@@ -142,6 +145,8 @@ def redeem(turn: Turn, token: str, record: NodeRecord) -> str:
     if known.node and known.node != record.name:
         return f"this token enrols {known.node}, not {record.name}"
     is_repetition = present is not None and present.record.public_key == record.public_key
+    if known.region and known.region != record.region:
+        return f"this token enrols into region {known.region}, not {record.region}"
     if known.used_by and not (known.used_by == record.name and is_repetition):
         return f"this token was used already, by {known.used_by}: ask the operator for a new one"
     if is_repetition:

@@ -23,7 +23,7 @@ class TaskState(StrEnum):
 
 
 FINAL = frozenset({TaskState.ENDED, TaskState.WITHDRAWN})
-#: Ends that stand for ever. Any other is a failure: its home keeps it dead-lettered, and an operator there may
+#: Ends that stand for ever. Any other is a failure: its home dead-letters it, and an operator there may
 #: replay it with fresh tries.
 FOR_GOOD = frozenset({"succeeded", "expired", "cancelled", "unknown"})
 
@@ -92,12 +92,13 @@ class Placement(_Value, frozen=True, kw_only=True):
 
 
 class Token(_Value, frozen=True, kw_only=True):
-    """A one-use right to enrol. digest: SHA-256 of the token, hex; the token itself is never kept."""
+    """A one-use right to enrol. digest: SHA-256 of id and secret, hex; the secret itself is never kept."""
 
     digest: str
     made: Moment
     valid_s: float
     node: str = ""  #: the only name it enrols; empty: any
+    region: str = ""  #: the only region it enrols into; empty: any
     used_by: str = ""
 
 

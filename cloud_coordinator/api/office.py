@@ -1,0 +1,49 @@
+"""What the handlers work with. Owns nothing; every part has its owner elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+from aiohttp import web
+
+from cloud_coordinator.api.pace import Pace
+from cloud_coordinator.core.core import CoordinatorCore
+from cloud_coordinator.figures import Figures
+from cloud_coordinator.runtime import Runtime
+from cloud_coordinator.settings import CoordinatorSettings
+from cloud_coordinator.writer import CoreThread
+from skerry.blobs import BlobStore
+from skerry.clock import Clock
+from skerry.identity import PrivateKey
+
+T = TypeVar("T")
+
+
+@dataclass(kw_only=True)
+class Office:
+    """The parts of a running coordinator, for the handlers."""
+
+    settings: CoordinatorSettings
+    runtime: Runtime
+    thread: CoreThread
+    blobs: BlobStore
+    key: PrivateKey
+    figures: Figures
+    clock: Clock
+    pace: Pace
+    ledger_epoch: str
+    http_url: str = ""  #: what nodes are told; known once the server listens
+
+    async def ask(self, job: Callable[[CoordinatorCore], T]) -> T:
+        """Return what the job returns, from the core's own thread, after its commit."""
+        return await self.thread.run(job)
+
+
+OFFICE = web.AppKey("OFFICE", Office)
+
+
+def office(request: web.Request) -> Office:
+    """Return the parts that a request's application works with."""
+    return request.app[OFFICE]

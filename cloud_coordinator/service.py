@@ -1,0 +1,169 @@
+"""Puts a coordinator together from its settings, runs it, and takes it apart in order. Wiring only."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import skerry
+from cloud_coordinator import api
+from cloud_coordinator.api.office import Office
+from cloud_coordinator.api.pace import Pace
+from cloud_coordinator.core.core import CoordinatorCore
+from cloud_coordinator.figures import Figures
+from cloud_coordinator.ledger.sqlite import SqliteLedger
+from cloud_coordinator.runtime import Runtime
+from cloud_coordinator.settings import CoordinatorSettings, check_settings, tcp_listener
+from cloud_coordinator.writer import CoreThread
+from policy.guard.registry import make_guard
+from policy.port import Guard
+from skerry import logs
+from skerry.blobs import BlobStore
+from skerry.clock import Clock, SystemClock
+from skerry.errors import DirectoryInUse, IdentityError, SkerryError, StoreTooNew
+from skerry.identity import PrivateKey
+from skerry.lock import DirectoryLock
+from skerry.notify import ServiceManager
+from skerry.topics import COORDINATOR
+from skerry.transport.factory import make_transport
+from skerry.web import Server, UnixListener, read_or_make_token, serve
+
+log = logging.getLogger(__name__)
+
+#: Exit status of each error that a person must act on; every other one: 2.
+EXIT_STATUS: dict[type[SkerryError], int] = {DirectoryInUse: 3, StoreTooNew: 4, IdentityError: 5}
+#: Figures that need the ledger are read this often, seconds.
+FIGURES_EVERY_S = 5.0
+
+
+def run_coordinator(settings: CoordinatorSettings) -> int:
+    """Run until SIGTERM or SIGINT; return the exit status. A mistake of the user is one clear line."""
+    logs.set_up(style=settings.log.format, level=settings.log.level)
+    try:
+        asyncio.run(_serve_until_stopped(check_settings(settings)))
+    except SkerryError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_STATUS.get(type(error), 2)
+    return 0
+
+
+@asynccontextmanager
+async def running(settings: CoordinatorSettings, *, clock: Clock | None = None) -> AsyncIterator[Office]:
+    """Run a coordinator inside the block.
+
+    Raises SettingsError (a port in use), RulesError, DirectoryInUse, StoreTooNew, StorageFailed or
+    IdentityError: each names the thing and what to do.
+    """
+    clock = clock or SystemClock()
+    async with contextlib.AsyncExitStack() as stack:
+        stack.enter_context(DirectoryLock(settings.data_path))
+        guard = make_guard("rego" if settings.rules.enabled else "off", _rules_directory(settings))
+        office = _assemble(settings, guard, clock)
+        stack.push_async_callback(office.runtime.stop)
+        server = await _listen(office)
+        stack.push_async_callback(server.stop)
+        office.http_url = settings.advertise.http_url or _own_url(server)
+        office.runtime.start()
+        figures = asyncio.create_task(_read_figures(office))
+        stack.callback(figures.cancel)
+        yield office
+
+
+def _rules_directory(settings: CoordinatorSettings) -> Path | None:
+    return Path(settings.rules.directory) if settings.rules.directory else None
+
+
+def _assemble(settings: CoordinatorSettings, guard: Guard, clock: Clock) -> Office:
+    key = PrivateKey.load_or_create(settings.key_path)
+    blobs = BlobStore(settings.data_path / "blobs", settings.content.quota_bytes, clock=clock)
+    transport = make_transport(settings.mqtt, client_id=f"skerry-{settings.fleet}-{COORDINATOR}")
+    ledger = SqliteLedger(settings.data_path / "ledger.db")
+    core = CoordinatorCore(
+        ledger,
+        guard=guard,
+        now=clock.now(),
+        wall_s=clock.wall_s(),
+        limits=settings.limits,
+        placement=settings.placement,
+        version=skerry.__version__,
+    )
+    thread = CoreThread(core, ledger, clock)
+    figures = Figures()
+    runtime = Runtime(
+        settings,
+        core=core,
+        thread=thread,
+        transport=transport,
+        key=key,
+        guard=guard,
+        figures=figures,
+        clock=clock,
+    )
+    return Office(
+        settings=settings,
+        runtime=runtime,
+        thread=thread,
+        blobs=blobs,
+        key=key,
+        figures=figures,
+        clock=clock,
+        pace=Pace(settings.nodes.enrol_per_minute),
+        ledger_epoch=ledger.epoch,
+    )
+
+
+async def _listen(office: Office) -> Server:
+    settings = office.settings
+    token = read_or_make_token(settings.token_path)
+    app = api.build(office, tokens=(token,), not_ready_because=_not_ready(office.runtime))
+    tcp = tcp_listener(settings)
+    unix = UnixListener(path=settings.socket_path)
+    return await serve(app, [unix] if tcp is None else [unix, tcp])
+
+
+def _not_ready(runtime: Runtime) -> Callable[[], tuple[str, ...]]:
+    return lambda: () if runtime.is_up else ("there is no connection to the broker",)
+
+
+def _own_url(server: Server) -> str:
+    return next((address for address in server.addresses if address.startswith("http")), "")
+
+
+async def _read_figures(office: Office) -> None:
+    while True:
+        try:
+            tasks, nodes, counters = await office.ask(
+                lambda core: (core.ledger.count_tasks(), core.nodes(), core.ledger.counters())
+            )
+        except (SkerryError, TimeoutError) as error:
+            log.warning("the ledger's figures could not be read: %s", error)
+        else:
+            totals: Counter[str] = Counter()
+            for counter in counters:
+                totals[counter.name] += counter.count
+            office.figures.tasks = {state.value: float(count) for state, count in tasks.items()}
+            office.figures.nodes = {k: float(v) for k, v in Counter(node.status for node in nodes).items()}
+            office.figures.ledger = {name: float(count) for name, count in totals.items()}
+        await asyncio.sleep(FIGURES_EVERY_S)
+
+
+async def _serve_until_stopped(settings: CoordinatorSettings) -> None:
+    stopped = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signum, stopped.set)
+    manager = ServiceManager()
+    async with running(settings) as office:
+        office.runtime.on_tick = manager.alive
+        manager.ready(f"fleet {settings.fleet}, term {office.runtime.term}")
+        log.info("coordinator of fleet %s, term %d, is running", settings.fleet, office.runtime.term)
+        await stopped.wait()
+        manager.stopping()
+        log.info("stopping")

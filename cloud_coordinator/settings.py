@@ -1,0 +1,185 @@
+"""The coordinator's settings: one frozen struct, checked as a whole. Built once in `__main__`."""
+
+from __future__ import annotations
+
+import ipaddress
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from cloud_coordinator.core.turn import Limits
+from cloud_coordinator.placement.settings import PlacementSettings
+from skerry.errors import SettingsError, SpecError
+from skerry.ids import check_name
+from skerry.transport.settings import MqttSettings, parse_address
+from skerry.web import TcpListener, TlsFiles
+from skerry.web.access import is_loopback
+
+GIB = 1 << 30
+
+
+class _Table(msgspec.Struct, frozen=True, kw_only=True):
+    """One table of the settings file."""
+
+
+class ApiSettings(_Table, frozen=True, kw_only=True):
+    """Where the HTTP interface listens, beside the Unix socket coordinator.sock in the data directory."""
+
+    #: host:port; port 0 takes a free one; empty: no TCP. Off loopback it needs the certificate and key below.
+    listen: str = "127.0.0.1:8470"
+    token_file: str = ""  #: the token that TCP clients must send; empty: api-token in the data directory
+    tls_certificate: str = ""  #: certificate chain (PEM)
+    tls_key: str = ""
+    client_ca: str = ""  #: clients must show a certificate of this CA
+    hosts: tuple[str, ...] = ()  #: names that a Host header may carry, beside localhost and IP addresses
+
+
+class AdvertiseSettings(_Table, frozen=True, kw_only=True):
+    """What nodes are told when they enrol. Empty: the broker as reached from here, the TCP address above."""
+
+    mqtt_url: str = ""
+    http_url: str = ""
+    broker_username: str = ""  #: user and password that nodes show to the broker
+    broker_password_file: str = ""
+
+
+class PlacementTable(PlacementSettings, frozen=True, kw_only=True):
+    """How tasks are placed across the fleet."""
+
+    #: Requests that come within so many milliseconds are planned together.
+    batch_ms: Annotated[float, Meta(ge=0, le=10_000)] = 4.0
+    #: Seconds a placement stays valid when its node is not heard; then the task may be placed elsewhere.
+    lease_s: Annotated[float, Meta(ge=1, le=30 * 86400)] = 900.0
+    #: A task that nobody can take is planned again after so many seconds, and when a node changes.
+    retry_s: Annotated[float, Meta(gt=0, le=3600)] = 2.0
+
+
+class NodesTable(_Table, frozen=True, kw_only=True):
+    """What is asked of nodes."""
+
+    #: How often a node reports its state; three missed reports make it stale.
+    state_interval_s: Annotated[float, Meta(gt=0, le=3600)] = 5.0
+    token_valid_s: Annotated[float, Meta(gt=0)] = 86400.0  #: how long an enrolment token can be used
+    enrol_per_minute: Annotated[int, Meta(ge=1)] = 120  #: enrolments above this rate are asked to come later
+
+
+class LedgerTable(_Table, frozen=True, kw_only=True):
+    """The durable state."""
+
+    keep_ended: Annotated[int, Meta(ge=0)] = 500_000  #: ended tasks that are kept for a look
+
+
+class ContentTable(_Table, frozen=True, kw_only=True):
+    """Models, inputs and large results, kept by their hash."""
+
+    quota_bytes: Annotated[int, Meta(ge=1 << 20)] = 10 * GIB
+    keep_s: Annotated[float, Meta(gt=0)] = 86400.0  #: content that no task names is kept at least this long
+
+
+class RulesTable(_Table, frozen=True, kw_only=True):
+    """Hard rules (Rego) that rule nodes out before they are scored."""
+
+    enabled: bool = True  #: needs the extra `rules`; where it is missing no task is placed, with the reason
+    directory: str = ""  #: *.rego and data.json; empty: the rules that ship
+
+
+class LogTable(_Table, frozen=True, kw_only=True):
+    """What is written to standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    format: Literal["auto", "text", "json"] = "auto"
+
+
+class CoordinatorSettings(_Table, frozen=True, kw_only=True):
+    """All settings of one coordinator."""
+
+    data_dir: str = "/var/lib/skerry-coordinator"  #: ledger, content and key; one coordinator owns it
+    fleet: str = "fleet"  #: the fleet's name, a part of every topic: a-z, 0-9 and inner hyphens
+    api: ApiSettings = ApiSettings()
+    mqtt: MqttSettings = MqttSettings()
+    advertise: AdvertiseSettings = AdvertiseSettings()
+    placement: PlacementTable = PlacementTable()
+    nodes: NodesTable = NodesTable()
+    ledger: LedgerTable = LedgerTable()
+    content: ContentTable = ContentTable()
+    rules: RulesTable = RulesTable()
+    log: LogTable = LogTable()
+
+    @property
+    def data_path(self) -> Path:
+        """The data directory."""
+        return Path(self.data_dir).expanduser()
+
+    @property
+    def socket_path(self) -> Path:
+        """The Unix socket of the HTTP interface."""
+        return self.data_path / "coordinator.sock"
+
+    @property
+    def token_path(self) -> Path:
+        """The file with the token for TCP clients."""
+        return Path(self.api.token_file).expanduser() if self.api.token_file else self.data_path / "api-token"
+
+    @property
+    def key_path(self) -> Path:
+        """The coordinator's own key."""
+        return self.data_path / "coordinator.pem"
+
+    @property
+    def limits(self) -> Limits:
+        """The core's knobs."""
+        return Limits(
+            batch_ms=self.placement.batch_ms,
+            lease_s=self.placement.lease_s,
+            retry_s=self.placement.retry_s,
+            state_interval_s=self.nodes.state_interval_s,
+            keep_ended=self.ledger.keep_ended,
+        )
+
+
+def check_settings(settings: CoordinatorSettings) -> CoordinatorSettings:
+    """Return the settings when everything that spans them holds.  Raises SettingsError that names the key."""
+    try:
+        check_name(settings.fleet, what="fleet")
+    except SpecError as error:
+        raise SettingsError(str(error)) from error
+    parse_address(settings.mqtt.url)
+    if settings.advertise.mqtt_url:
+        parse_address(settings.advertise.mqtt_url)
+    listener = tcp_listener(settings)
+    if listener is not None and not is_loopback(listener.host) and listener.tls is None:
+        raise SettingsError(
+            f"api.listen = {settings.api.listen!r} is not loopback and has no TLS: set api.tls_certificate "
+            "and api.tls_key, or listen on 127.0.0.1"
+        )
+    if listener is not None and not settings.advertise.http_url and not _can_be_dialled(listener.host):
+        raise SettingsError(
+            f"api.listen = {settings.api.listen!r} is no address to give to nodes: set advertise.http_url"
+        )
+    return settings
+
+
+def tcp_listener(settings: CoordinatorSettings) -> TcpListener | None:
+    """Return where TCP listens, None when it does not.  Raises SettingsError for a malformed address."""
+    api = settings.api
+    if not api.listen:
+        return None
+    host, _, port = api.listen.rpartition(":")
+    if not host or not port.isdigit() or int(port) > 65535:
+        raise SettingsError(f"api.listen = {api.listen!r} is not host:port")
+    if bool(api.tls_certificate) != bool(api.tls_key):
+        raise SettingsError("api.tls_certificate and api.tls_key are given together or not at all")
+    tls = None
+    if api.tls_certificate:
+        client_ca = Path(api.client_ca) if api.client_ca else None
+        tls = TlsFiles(certificate=Path(api.tls_certificate), key=Path(api.tls_key), client_ca=client_ca)
+    return TcpListener(host=host.strip("[]"), port=int(port), tls=tls, setting="api.listen")
+
+
+def _can_be_dialled(host: str) -> bool:
+    try:
+        return not ipaddress.ip_address(host).is_unspecified
+    except ValueError:
+        return True
