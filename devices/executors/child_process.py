@@ -17,6 +17,8 @@ import subprocess
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from devices.executors.channel import (
     Cancel,
     ChannelError,
@@ -90,19 +92,15 @@ class Child:
             raise ChildLost(await asyncio.shield(self.lost))
 
     def run(self, message: Run) -> tuple[int, asyncio.Future[Result]]:
-        """Start an attempt; return its number and the future of its result, which may raise ChildLost."""
+        """Start an attempt; return its number and the future of its result, which may raise ChildLost.
+
+        Raises ChannelError when the message is too large.
+        """
         number = next(self._numbers)
+        frame = encode(msgspec.structs.replace(message, run=number))
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._results[number] = future
-        numbered = Run(
-            run=number,
-            task_id=message.task_id,
-            fence=message.fence,
-            spec=message.spec,
-            memory_bytes=message.memory_bytes,
-            blobs=message.blobs,
-        )
-        self.send(numbered)
+        self._write(frame)
         return number, future
 
     def cancel(self, number: int) -> None:
@@ -110,9 +108,12 @@ class Child:
         self.send(Cancel(run=number))
 
     def send(self, message: ToChild) -> None:
-        """Queue a message; a child that is gone is noticed elsewhere."""
-        if not self._writer.is_closing():
-            self._writer.write(encode(message))
+        """Queue a message.  Raises ChannelError when it is too large."""
+        self._write(encode(message))
+
+    def _write(self, frame: bytes) -> None:
+        if not self._writer.is_closing():  # a child that is gone is noticed by who listens
+            self._writer.write(frame)
 
     def kill(self, reason: str) -> None:
         """Kill the child; every attempt on it is lost for this reason."""
@@ -212,16 +213,18 @@ async def start_child(load: Load, settings: ChildSettings, marker: str) -> Child
     The calling thread must live as long as the child: the kernel ends the child with it.
     """
     own = f"SKERRY_EXECUTOR={secrets.token_hex(8)}"
-    ours, theirs = socket.socketpair()
     try:
-        process = _spawn(settings.program, theirs, _environment(marker, own, load.threads))
+        ours, theirs = socket.socketpair()
+    except OSError as error:
+        raise ChildLost(f"no channel: {error}") from error
+    try:
+        with theirs:
+            process = _spawn(settings.program, theirs, _environment(marker, own, load.threads))
+        reader, writer = await asyncio.open_connection(sock=ours)
+        child = Child(process, reader, writer, settings, own)
     except OSError as error:
         ours.close()
         raise ChildLost(f"{settings.program[0]} could not be started: {error}") from error
-    finally:
-        theirs.close()
-    reader, writer = await asyncio.open_connection(sock=ours)
-    child = Child(process, reader, writer, settings, own)
     child.send(load)
     return child
 

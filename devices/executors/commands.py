@@ -120,27 +120,30 @@ class Commands:
     ) -> Result:
         out, err = Tail(TAIL_BYTES), Tail(TAIL_BYTES)
         following = asyncio.gather(out.follow(process.stdout), err.follow(process.stderr))
-        stop = self._stops[run.run]
         try:
-            await self._ended(command, stop)
+            stopped = await self._ended(command, self._stops[run.run])
         finally:
             await self._clear(command, run.task_id)
         await asyncio.wait({following}, timeout=_DRAIN_S)
         following.cancel()
-        return _result(run, spec, command.exited.result(), out, err, stop.is_set())
+        return _result(run, spec, command.exited.result(), out, err, stopped)
 
-    async def _ended(self, command: Spawned, stop: asyncio.Event) -> None:
-        """Wait for the command's end, or for the wish to stop it; then give it a grace to end by itself."""
+    async def _ended(self, command: Spawned, stop: asyncio.Event) -> bool:
+        """Wait for the command's end, or for the wish to stop it; then give it a grace to end by itself.
+
+        Return whether it was stopped: one that had ended already is told as it ended.
+        """
         stopped = asyncio.create_task(stop.wait())
         either: list[asyncio.Future[Any]] = [command.exited, stopped]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
-        if not command.exited.done():
-            end_group(command.pid, signal.SIGTERM)
-            await asyncio.wait({command.exited}, timeout=self._load.kill_grace_s)
-        if not command.exited.done():
-            end_group(command.pid, signal.SIGKILL)
+        if command.exited.done():
+            return False
+        end_group(command.pid, signal.SIGTERM)
+        await asyncio.wait({command.exited}, timeout=self._load.kill_grace_s)
+        end_group(command.pid, signal.SIGKILL)
         await command.exited
+        return True
 
     async def _clear(self, command: Spawned, task_id: str) -> None:
         """Kill what the command left behind. An attempt has ended only when nothing of it runs."""

@@ -11,6 +11,7 @@ import signal
 from collections.abc import Set
 from contextlib import suppress
 
+from devices.executors.orphans import parent_of
 from devices.reader import SysReader
 
 
@@ -27,7 +28,7 @@ def end_strays(task_id: str, living: Set[int], reader: SysReader) -> bool:
     name: it goes when no other command runs.
     """
     found = False
-    for pid in _children(reader) - living:
+    for pid in children_of(os.getpid(), reader) - living:
         if living and not _belongs(pid, task_id, reader):
             continue
         found = True
@@ -38,10 +39,16 @@ def end_strays(task_id: str, living: Set[int], reader: SysReader) -> bool:
     return found
 
 
-def _children(reader: SysReader) -> set[int]:
-    own = os.getpid()
-    listed = reader.text(f"/proc/self/task/{own}/children").or_else("")
-    return {int(pid) for pid in listed.split()}
+def children_of(pid: int, reader: SysReader) -> frozenset[int]:
+    """Return the direct children of a process with one thread, zombies among them.
+
+    The kernel keeps a list for the asking; where it was built without one, every process is looked at.
+    """
+    listed = reader.data(f"/proc/{pid}/task/{pid}/children").value
+    if listed is not None:
+        return frozenset(int(child) for child in listed.split())
+    others = (int(name) for name in reader.names("/proc").or_else(()) if name.isdecimal())
+    return frozenset(other for other in others if parent_of(other, reader) == pid)
 
 
 def _belongs(pid: int, task_id: str, reader: SysReader) -> bool:

@@ -83,10 +83,15 @@ def _kill(pid: int, entry: str, reader: SysReader) -> bool:
         os.close(handle)
 
 
+def parent_of(pid: int, reader: SysReader) -> int:
+    """Return the parent's process id; 0 when the process is gone."""
+    after_name = reader.text(f"/proc/{pid}/stat").or_else("").rpartition(")")[2].split()
+    return int(after_name[1]) if len(after_name) > 1 else 0
+
+
 def _lineage(reader: SysReader) -> set[int]:
     line, pid = set[int](), os.getpid()
     while pid > 1 and pid not in line:
         line.add(pid)
-        after_name = reader.text(f"/proc/{pid}/stat").or_else("").rpartition(")")[2].split()
-        pid = int(after_name[1]) if len(after_name) > 1 else 0
+        pid = parent_of(pid, reader)
     return line

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -12,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from devices.executors.descendants import children_of
 from devices.executors.orphans import agent_marker, end_marked, end_orphans, marked
+from devices.reader import SysReader
 
 pytestmark = pytest.mark.chaos
 
@@ -119,3 +122,17 @@ def test_the_marker_follows_the_directory_and_not_its_spelling(tmp_path: Path) -
 
     assert agent_marker(tmp_path / "link") == agent_marker(tmp_path / "data")
     assert agent_marker(tmp_path / "data") != agent_marker(tmp_path)
+
+
+def test_children_are_found_with_and_without_the_kernels_list() -> None:
+    own = os.getpid()
+    child = subprocess.Popen(["sleep", "300"])
+    try:
+        listed = children_of(own, SysReader())
+        looked_for = children_of(own, SysReader(faults={f"/proc/{own}/task/{own}/children": errno.ENOENT}))
+    finally:
+        child.kill()
+        child.wait()
+
+    assert child.pid in listed
+    assert child.pid in looked_for

@@ -153,13 +153,13 @@ def test_a_loop_that_slept_itself_does_not_blame_the_child(bench: Bench) -> None
     import time
 
     async def scenario(executor: ProcessExecutor) -> None:
-        task = asyncio.create_task(executor.run(bench.command("sleep", "2.5")))
+        task = asyncio.create_task(executor.run(bench.command("sleep", "3.5")))
         await bench.until(lambda: executor.child_pid is not None, "the child is ready")
-        time.sleep(1.5)  # noqa: ASYNC251 — blocks the loop on purpose, for longer than the time-out
+        time.sleep(3)  # noqa: ASYNC251 — blocks the loop on purpose, for longer than the time-out
 
         assert (await task).status == "succeeded"
 
-    bench.play(scenario, bench.executor("command", heartbeat_timeout_s=1.0))
+    bench.play(scenario, bench.executor("command", heartbeat_timeout_s=2.0))
 
 
 def test_a_stopped_child_is_replaced(bench: Bench) -> None:
@@ -175,4 +175,4 @@ def test_a_stopped_child_is_replaced(bench: Bench) -> None:
             os.kill(first, 0)
         assert (await executor.run(bench.command("true", number=2))).status == "succeeded"
 
-    bench.play(scenario, bench.executor("command", heartbeat_timeout_s=1.0))
+    bench.play(scenario, bench.executor("command", heartbeat_timeout_s=2.0))
