@@ -5,6 +5,7 @@ An engine belongs to the thread that made it: used from another one it panics. M
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import re
@@ -35,9 +36,7 @@ class Engine:
     def __init__(self, rules: RuleSet, *, with_tests: bool = False) -> None:
         """Load everything.  Raises RulesError with file, line and column."""
         os.environ.setdefault("RUST_LIB_BACKTRACE", "0")  # else every error text ends in a stack trace
-        import regorus
-
-        self._engine: Any = regorus.Engine()
+        self._engine: Any = importlib.import_module("regorus").Engine()
         files = {**rules.rules, **(rules.tests if with_tests else {})}
         for name, text in files.items():
             self._call(partial(self._engine.add_policy, name, text))

@@ -154,8 +154,8 @@ class RegoGuard:
 def _checked(engine: Engine) -> Report:
     report = lint(engine.tree())
     if report.findings:
-        more = f" (and {len(report.findings) - 1} more)" if len(report.findings) > 1 else ""
-        raise RulesError(f"{report.findings[0]}{more}")
+        first, *others = report.findings
+        raise RulesError(f"{first} (and {len(others)} more)" if others else str(first))
     if STATIC not in report.heads:
         raise RulesError(f"the rules have no `{STATIC}`: they would allow everything")
     return report

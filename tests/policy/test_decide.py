@@ -7,15 +7,18 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from policy.baselines.registry import make_scheduler
+from policy.baselines.registry import SCHEDULERS, make_scheduler
 from policy.decide import LIVE_BATCH, Obstacle, batched, decide, obstacle_of
+from policy.guard.registry import make_guard
 from policy.guard.without_engine import AllowAll, DenyAll
 from policy.port import DeviceView, Guard, NodeView
 from policy.profile import RuntimeProfile
 from policy.testing import a_device, a_guard, a_model_task, a_view
 from skerry.clock import Instant
-from skerry.decision import Decision, explain
+from skerry.decision import Decision, Verdict, explain
 from skerry.task import Resources, TaskSpec
 from skerry.testing import a_task
 
@@ -159,6 +162,59 @@ def test_a_task_waits_when_only_rules_about_the_moment_speak_against_it() -> Non
 
 def test_batches_keep_the_order_and_leave_nothing_out() -> None:
     assert list(batched([1, 2, 3, 4, 5], 2)) == [[1, 2], [3, 4], [5]]
+
+
+class Whimsical(AllowAll):
+    """Denies the devices it was told to, and warns about all."""
+
+    def __init__(self, denied: set[str]) -> None:
+        self._denied = denied
+
+    def verdicts(self, task: TaskSpec, node: NodeView, devices: Sequence[Any]) -> list[tuple[Verdict, ...]]:
+        warning = Verdict(rule="w", allowed=True, message="warning: w")
+        return [(warning, Verdict(rule="d", allowed=d.device_id not in self._denied)) for d in devices]
+
+
+boards = st.lists(st.tuples(st.booleans(), st.booleans(), st.integers(0, 5)), max_size=6)
+
+
+@pytest.mark.parametrize("scheduler", SCHEDULERS)
+@settings(max_examples=80, derandomize=True, deadline=None)
+@given(boards)
+def test_no_scheduler_ever_gets_what_is_denied_and_one_is_chosen_if_any_is_allowed(
+    scheduler: str, drawn: list[tuple[bool, bool, int]]
+) -> None:
+    views = [
+        DeviceView(device=a_device("npu", f"npu-{i}", usable=usable), queued=queued, backlog_s=queued)
+        for i, (usable, _, queued) in enumerate(drawn)
+    ]
+    denied = {f"npu-{i}" for i, (_, is_denied, _) in enumerate(drawn) if is_denied}
+
+    decision = decided(
+        a_model_task(), a_view(*views), guard=Whimsical(denied), scheduler=make_scheduler(scheduler)
+    )
+
+    allowed = {v.device.device_id for v in views if v.device.usable} - denied
+    assert (decision.device in allowed) if allowed else (decision.device is None)
+    assert {c.device for c in decision.candidates if c.is_allowed} == allowed
+    assert {c.device for c in decision.candidates if c.score is not None} == allowed
+    assert len(decision.candidates) == len(views)
+
+
+@pytest.mark.parametrize(
+    "guard",
+    [AllowAll(), DenyAll("why"), make_guard(), a_guard(BUSY)],
+    ids=["off", "deny-all", "shipped", "own"],
+)
+def test_every_guard_answers_for_each_device_in_order(guard: Guard) -> None:
+    devices = [a_device("cpu", f"cpu-{i}") for i in range(3)]
+
+    said = guard.verdicts(a_task(), a_view(*devices), devices)
+
+    assert len(said) == 3
+    assert all(verdict.message for verdicts in said for verdict in verdicts if not verdict.allowed)
+    assert guard.verdicts(a_task(), a_view(*devices), []) == []
+    assert guard.revision
 
 
 def test_the_same_moment_gives_the_same_decision() -> None:
