@@ -35,8 +35,8 @@ from skerry.topics import Leaf
 
 BIRTH_FLOOR_S = 2.0
 BIRTH_CAP_S = 60.0
-#: A birth younger than this is not said again on request: its welcome is on the way. Seconds.
-BIRTH_FRESH_S = 1.0
+#: On request a birth is said again no sooner than this: its welcome may be on the way. Seconds.
+BIRTH_FRESH_S = 0.5
 
 
 class Phase(StrEnum):
@@ -211,14 +211,18 @@ class EdgeLink:
             actions.append(Spread(hint.spread_s))
         if hint.retry_after_s > 0:
             self._pause(now.plus(min(hint.retry_after_s, 3600.0)))
-        elif hint.must_be_born and self._may_announce(now):
-            actions += self._announce(now)
+        elif hint.must_be_born:
+            actions += self._announce_again(now)
         return actions
 
-    def _may_announce(self, now: Instant) -> bool:
+    def _announce_again(self, now: Instant) -> list[Action]:
         if self._phase in (Phase.DOWN, Phase.HELD) or self._quiet_until is not None:
-            return False
-        return self._announced_at is None or now.since(self._announced_at) >= BIRTH_FRESH_S
+            return []
+        if now.since(self._announced_at or now) >= BIRTH_FRESH_S:
+            return self._announce(now)
+        if self._phase == Phase.ANNOUNCED:
+            self._birth_due = (self._announced_at or now).plus(BIRTH_FRESH_S)
+        return []
 
     def _pause(self, until: Instant) -> None:
         if self._phase in (Phase.ANNOUNCED, Phase.WELCOMED):

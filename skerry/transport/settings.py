@@ -53,10 +53,22 @@ def parse_address(url: str) -> Address:
     return Address(parts.hostname, port or _PORTS[parts.scheme], parts.scheme == "mqtts")
 
 
+class _ClosedWhenRefused(ssl.SSLSocket):
+    """Closes itself when the handshake fails; paho would leave that to the garbage collector."""
+
+    def do_handshake(self, block: bool = False) -> None:
+        try:
+            super().do_handshake(block)
+        except OSError:
+            self.close()
+            raise
+
+
 def tls_context(settings: MqttSettings) -> ssl.SSLContext:
     """Return a context that checks the broker's certificate and name.  Raises OSError, ssl.SSLError."""
     context = ssl.create_default_context(cafile=settings.ca_file or None)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.sslsocket_class = _ClosedWhenRefused
     if settings.cert_file:
         context.load_cert_chain(settings.cert_file, settings.key_file or None)
     return context

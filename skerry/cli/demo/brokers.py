@@ -146,7 +146,7 @@ def _mosquitto(program: str, directory: Path, port: int) -> list[str]:
         "allow_anonymous true\n"
         "set_tcp_nodelay true\n"
         "persistence false\n"
-        f"message_size_limit {MAX_PAYLOAD_BYTES}\n"
+        f"max_packet_size {MAX_PAYLOAD_BYTES}\n"
     )
     return [program, "-c", str(path)]
 
