@@ -152,10 +152,9 @@ class BlobStored(_Document, frozen=True, kw_only=True):
 
 
 class NodePage(_Document, frozen=True, kw_only=True):
-    """The coordinator's register, by name. backlog_s: seconds of work reserved, by node and device id."""
+    """The coordinator's register, by name."""
 
     nodes: tuple[NodeRecord, ...]
-    backlog_s: dict[str, dict[str, float]] = {}
 
 
 class TokenIssued(_Document, frozen=True, kw_only=True):
@@ -163,3 +162,27 @@ class TokenIssued(_Document, frozen=True, kw_only=True):
 
     token: str
     valid_s: float
+    coordinator_url: str = ""
+
+
+class PlacementSeen(_Document, frozen=True, kw_only=True):
+    """One placement in the coordinator's ledger. ended: empty while it is current."""
+
+    fence: str
+    node: str
+    ended: str = ""
+    reason: str = ""
+    decision: Decision | None = None
+
+
+class LedgerEntry(_Document, frozen=True, kw_only=True):
+    """A task as its home coordinator sees it."""
+
+    task_id: str
+    state: str
+    kind: str
+    home_node: str = ""
+    node: str = ""
+    waits: str = ""
+    outcome: Outcome | None = None
+    placements: tuple[PlacementSeen, ...] = ()

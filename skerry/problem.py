@@ -47,7 +47,10 @@ class ProblemError(errors.SkerryError):
 
     def __init__(self, problem: Problem) -> None:
         """Carry the document to be sent (at a server) or received (at a client)."""
-        super().__init__(problem.detail or problem.title, status=problem.status, problem=problem.name)
+        asked = f" (request {problem.request})" if problem.status >= 500 and problem.request else ""
+        super().__init__(
+            (problem.detail or problem.title) + asked, status=problem.status, problem=problem.name
+        )
         self.problem = problem
 
 

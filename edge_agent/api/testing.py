@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
 
+from aiohttp import web
+
+from edge_agent.api.app import build_agent_app
 from edge_agent.api.changes import Changes
 from skerry.blobs import BlobStore
 from skerry.clock import Clock
@@ -14,8 +18,13 @@ from skerry.documents import ContentReport, LinkReport, NodeReport, QueueReport,
 from skerry.errors import StorageFailed
 from skerry.ids import TaskId, TaskIdSource
 from skerry.messages import Outcome
+from skerry.metrics import Metrics
 from skerry.node import Device, Inventory
 from skerry.task import TaskSpec
+from skerry.testing import ManualClock
+from skerry.web import Access, TcpListener, UnixListener
+from skerry.web.testing import ServerThread
+from task_queue.memory_store import MemoryStore
 from task_queue.operations import (
     Answer,
     Cancel,
@@ -167,6 +176,21 @@ class StoreFacade:
         record = self._store.get(task_id)
         assert record is not None
         self._changes.publish(TaskChanged(task_id=task_id, state=record.state.value))
+
+
+@contextmanager
+def serving(home: Path, *, token: str) -> Iterator[tuple[StoreFacade, ServerThread]]:
+    """Serve the API over a queue in memory, on home/agent.sock and a free TCP port, for the block."""
+    clock = ManualClock()
+    store = MemoryStore(now=clock.now(), wall_s=clock.wall_s)
+    facade = StoreFacade(store, clock, BlobStore(home / "blobs", 8 << 20, clock=clock))
+
+    def build() -> web.Application:
+        access, metrics = Access(tokens=(token,)), Metrics("skerry_agent")
+        return build_agent_app(facade, version="1", access=access, metrics=metrics)
+
+    with ServerThread(build, [UnixListener(path=home / "agent.sock"), TcpListener()]) as thread:
+        yield facade, thread
 
 
 def a_full_disk() -> StorageFailed:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from skerry.cli import agent, coordinator, node, submit, tasks
+from skerry.cli import agent, coordinator, explain, node, submit, tasks
 from skerry.cli.connect import JsonOption
 from skerry.cli.root import Root
 
@@ -65,7 +65,7 @@ app.command("enrol")(coordinator.enrol)
 app.command("nodes")(coordinator.nodes)
 app.command("submit")(submit.submit)
 app.add_typer(tasks.app, name="tasks")
-app.command("explain")(tasks.explain)
+app.command("explain")(explain.explain)
 app.command("devices")(node.devices)
 app.command("queue")(node.queue)
 app.add_typer(node.models, name="models")

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 import typer
 
 from skerry.cli.connect import JsonOption
@@ -19,7 +20,7 @@ from skerry.node import NodeRecord
 app = typer.Typer(help="Run a fleet's coordinator on this machine.", no_args_is_help=True)
 
 NODES_PATH = "/v1/nodes"
-TOKENS_PATH = "/v1/enrolment-tokens"
+TOKENS_PATH = "/v1/tokens"
 
 WhereConfig = Annotated[
     Path | None,
@@ -81,6 +82,11 @@ def run(
 
 @app.command()
 def token(
+    node: Annotated[str, typer.Option(help="Only this node may use it.")] = "",
+    region: Annotated[str, typer.Option(help="Only a node of this region may use it.")] = "",
+    valid_s: Annotated[
+        float | None, typer.Option("--valid", metavar="SECONDS", min=1, help="How long it can be used.")
+    ] = None,
     config: WhereConfig = None,
     url: WhereUrl = None,
     token_file: WhereToken = None,
@@ -90,8 +96,9 @@ def token(
 
     Example: skerry coordinator token --config cloud/coordinator.toml
     """
-    with _connection(config, url, token_file) as http:
-        issued = http.json(TokenIssued, "POST", TOKENS_PATH, body=b"")
+    asked = {"node": node, "region": region, "valid_s": valid_s}
+    with connection(config, url, token_file) as http:
+        issued = http.json(TokenIssued, "POST", TOKENS_PATH, body=msgspec.json.encode(asked))
     if as_json:
         print_json(issued)
         return
@@ -109,7 +116,7 @@ def nodes(
 
     Example: skerry nodes --config cloud/coordinator.toml
     """
-    with _connection(config, url, token_file) as http:
+    with connection(config, url, token_file) as http:
         page = http.json(NodePage, "GET", NODES_PATH)
     if as_json:
         print_json(page)
@@ -123,14 +130,13 @@ def nodes(
         "devices",
         "running",
         "queued",
-        "backlog",
         "version",
     )
-    rows = [_row(node, page.backlog_s.get(node.name, {})) for node in page.nodes]
+    rows = [_row(node) for node in page.nodes]
     print_table(columns, rows, empty="no node is enrolled; `skerry coordinator token` prints a token for one")
 
 
-def _row(node: NodeRecord, backlog_s: dict[str, float]) -> tuple[object, ...]:
+def _row(node: NodeRecord) -> tuple[object, ...]:
     seen = time.time() - node.last_seen_wall_s
     found = node.inventory.devices if node.inventory else ()
     devices = [f"{d.device_class}{' (emulated)' if d.emulated else ''}" for d in found if d.usable]
@@ -143,7 +149,6 @@ def _row(node: NodeRecord, backlog_s: dict[str, float]) -> tuple[object, ...]:
         ", ".join(devices),
         node.running,
         node.queued,
-        duration(sum(backlog_s.values())) if backlog_s else "",
         node.version,
     )
 
@@ -178,7 +183,8 @@ def enrol(
         typer.echo(f"enrolled as {told.node} in fleet {told.fleet}")
 
 
-def _connection(config: Path | None, url: str | None, token_file: Path | None) -> HttpConnection:
+def connection(config: Path | None, url: str | None, token_file: Path | None = None) -> HttpConnection:
+    """Return a connection to the coordinator that the options name.  Raises SettingsError."""
     token = None if token_file is None else read_secret(token_file)
     endpoint: Endpoint = find_coordinator(config=config, url=url, token=token)
     return HttpConnection(

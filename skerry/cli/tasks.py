@@ -1,4 +1,4 @@
-"""`skerry tasks`: list, show, watch, cancel, replay; and `skerry explain`."""
+"""`skerry tasks`: list, show, watch, cancel, replay."""
 
 from __future__ import annotations
 
@@ -146,16 +146,3 @@ def _print_state(view: TaskView, *, as_json: bool) -> None:
         print_json(view)
     else:
         typer.echo(f"{view.task_id}  {view.state}")
-
-
-@with_agent
-def explain(client: Client, task_id: TaskIdArgument, *, as_json: JsonOption = False) -> None:
-    """Say in words why a task is where it is: the agent's decisions, and the coordinator's if it placed it.
-
-    Example: skerry explain 019b77a0c1e84f1d2a3b4c5d6e7f8091
-    """
-    explanation = client.explain(task_id)
-    if as_json:
-        print_json(explanation)
-    else:
-        typer.echo(explanation.text)

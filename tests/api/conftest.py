@@ -10,17 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiohttp import web
 
-from edge_agent.api import build_agent_app
-from edge_agent.api.testing import StoreFacade
-from skerry.blobs import BlobStore
+from edge_agent.api.testing import StoreFacade, serving
 from skerry.client import Client
-from skerry.metrics import Metrics
-from skerry.testing import ManualClock
-from skerry.web import Access, TcpListener, UnixListener
 from skerry.web.testing import ServerThread
-from task_queue.memory_store import MemoryStore
 
 TOKEN = "test-token"
 
@@ -68,17 +61,8 @@ class Agent:
 @pytest.fixture
 def agent(tmp_path: Path) -> Iterator[Agent]:
     """The API, running."""
-    clock = ManualClock()
-    store = MemoryStore(now=clock.now(), wall_s=clock.wall_s)
-    facade = StoreFacade(store, clock, BlobStore(tmp_path / "blobs", 8 << 20, clock=clock))
-    socket = tmp_path / "agent.sock"
-
-    def build() -> web.Application:
-        access = Access(tokens=(TOKEN,))
-        return build_agent_app(facade, version="1", access=access, metrics=Metrics("skerry_agent"))
-
-    with ServerThread(build, [UnixListener(path=socket), TcpListener()]) as thread:
-        yield Agent(thread, facade, socket, tmp_path)
+    with serving(tmp_path, token=TOKEN) as (facade, thread):
+        yield Agent(thread, facade, tmp_path / "agent.sock", tmp_path)
 
 
 @pytest.fixture
