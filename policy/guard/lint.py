@@ -65,6 +65,7 @@ def lint(modules: Sequence[Any]) -> Report:
     for module in modules:
         file, tree = module["source"]["file"], module["ast"]
         findings += _check_package(file, tree["package"])
+        findings += _check_imports(file, tree["imports"])
         for rule in tree["rules"]:
             uses.setdefault(_head(rule), []).extend(_uses(rule, file))
     for use in (use for rule in uses.values() for use in rule):
@@ -86,6 +87,14 @@ def _check_package(file: str, package: Any) -> Iterator[Finding]:
         yield Finding(
             file=file, line=at["line"], column=at["col"], message="the package must be skerry.guard"
         )
+
+
+def _check_imports(file: str, imports: Any) -> Iterator[Finding]:
+    """An alias of facts or of other rules would hide from every check below."""
+    for use in _uses(imports, file):
+        if use.path[0] in ("input", "data"):
+            name = ".".join(part or "[…]" for part in use.path)
+            yield _finding(use, f"import {name} is not allowed: write the whole path where it is used")
 
 
 def _head(rule: Any) -> str:
@@ -135,8 +144,16 @@ def _check(use: Use) -> Iterator[Finding]:
     for forbidden, why in FORBIDDEN.items():
         if name == forbidden or (forbidden.endswith(".") and name.startswith(forbidden)):
             yield _finding(use, f"{name} is not allowed in rules: {why}")
+    if use.path[0] == "data" and not _is_plain(use.path[1:]):
+        yield _finding(use, f"{name} is computed: rules and data are named by their whole path")
     if use.path[0] == "input" and _fact(use) is None:
         yield _finding(use, _unknown(name))
+
+
+def _is_plain(path: tuple[str | None, ...]) -> bool:
+    """Whether a path behind `data.` cannot reach a rule unseen: its first parts are written out."""
+    depth = 3 if path[:1] == ("skerry",) else 1
+    return len(path) >= depth and None not in path[:depth]
 
 
 def _fact(use: Use) -> str | None:

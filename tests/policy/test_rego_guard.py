@@ -151,6 +151,10 @@ BAD_RULES = [
         "# METADATA\n# custom:\n#   rule: a\n#   enforcement: warn\n#   safety: true\ndeny contains 1",
         "own.rego:2: a is a safety rule: its enforcement can only be deny",
     ),
+    ("import input.task as t\ndeny contains 1 if t.x == 1", "own.rego:2:8: import input.task is not allowed"),
+    ("import data.skerry.guard as g\ndeny contains 1 if g.x", "import data.skerry.guard is not allowed"),
+    ("deny contains 1 if { some k; data[k].is_busy }", "data.[…].is_busy is computed"),
+    ("deny contains 1 if { some k; data.skerry.guard[k] }", "data.skerry.guard.[…] is computed"),
     ("# METADATA\n# custom:\n#   enforcement: warn\ndeny contains 1 if false", "has no custom.rule"),
 ]
 
