@@ -36,3 +36,6 @@ TRIM_SLICE = 5000
 UNCOUNTED_LIMIT = 20
 #: What a row costs beside its document, bytes, roughly (indexes, attempt, report).
 ROW_OVERHEAD_BYTES = 1024
+#: The book is written with every change, and at least this often, seconds: what a power cut can take from the
+#: powered-on clock, and a kill from the latest renewal of placements (which then end earlier, never later).
+CHECKPOINT_S = 30.0

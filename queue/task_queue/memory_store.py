@@ -13,7 +13,7 @@ from skerry.clock import Instant
 from skerry.errors import StorageFailed
 from skerry.ids import TaskId
 from skerry.messages import Lane, Row
-from task_queue.limits import Limits
+from task_queue.limits import CHECKPOINT_S, Limits
 from task_queue.memory_tables import MemoryTables
 from task_queue.operations import Answer, Operation
 from task_queue.rows import Book, TaskRow, depth_of, record_of
@@ -41,6 +41,7 @@ class MemoryStore:
         self._limits = limits or Limits()
         self._tables = MemoryTables()
         self._book = Book()
+        self._saved_book = msgspec.json.encode(self._book)  #: what a file would hold of it
         self._leases: set[int] = set()
         self._epoch = epoch or secrets.token_hex(8)
         self._session = 0
@@ -51,8 +52,8 @@ class MemoryStore:
         """Begin another session, as after a kill: leases are void, interrupted attempts are settled."""
         self._leases.clear()
         self._session += 1
-        self._commit(settle_interrupted, now)
-        self._book.checkpoint(self._book.powered_on_s(now), now)
+        self._book = msgspec.json.decode(self._saved_book, type=Book)
+        self._commit(settle_interrupted, now, is_opening=True)
 
     def fail_commits(self, message: str) -> None:
         """Make every commit fail with StorageFailed until it is called with an empty message."""
@@ -74,20 +75,22 @@ class MemoryStore:
         self._commit(lambda tx: answers.extend(perform(tx, operations)), now)
         return answers
 
-    def _commit(self, work: Callable[[Transaction], None], now: Instant) -> None:
+    def _commit(self, work: Callable[[Transaction], None], now: Instant, *, is_opening: bool = False) -> None:
         book, leases = msgspec.json.encode(self._book), set(self._leases)
         try:
             on_s = self._book.powered_on_s(now)
             work(self._transaction(on_s))
             if self._failure:
                 raise StorageFailed(self._failure)
-            self._book.checkpoint(on_s, now)
         except BaseException:
             self._tables.undo()
             self._book = msgspec.json.decode(book, type=Book)
             self._leases.clear()
             self._leases.update(leases)
             raise
+        if self._tables.is_dirty or is_opening or on_s - self._book.powered_s >= CHECKPOINT_S:
+            self._book.checkpoint(on_s, now)
+            self._saved_book = msgspec.json.encode(self._book)
         self._tables.keep()
 
     def _transaction(self, on_s: float) -> Transaction:

@@ -94,6 +94,11 @@ class MemoryTables:
         self._coalesced: dict[tuple[Lane, str], set[int]] = defaultdict(set)
         self._undo: list[Callable[[], None]] = []
 
+    @property
+    def is_dirty(self) -> bool:
+        """Something was written since the last keep."""
+        return bool(self._undo)
+
     def keep(self) -> None:
         """Make everything so far final."""
         self._undo.clear()
@@ -271,7 +276,9 @@ class MemoryTables:
     def mark_inbox(self, source: str, epoch: str, lane: Lane, upto: int) -> None:
         """See Tables."""
         before = self.marks.get((source, epoch, lane), 0)
-        self.marks[source, epoch, lane] = max(before, upto)
+        if upto <= before:
+            return
+        self.marks[source, epoch, lane] = upto
         self._undo.append(lambda: self.marks.__setitem__((source, epoch, lane), before))
 
     def put_meta(self, name: str, value: bytes) -> None:

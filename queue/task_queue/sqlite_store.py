@@ -17,7 +17,7 @@ from skerry.ids import TaskId
 from skerry.messages import Lane, Row
 from task_queue import sqlite_file
 from task_queue.ballast import Ballast
-from task_queue.limits import Limits
+from task_queue.limits import CHECKPOINT_S, Limits
 from task_queue.operations import Answer, Enqueue, Operation
 from task_queue.queries import statements
 from task_queue.rows import Book, depth_of
@@ -26,9 +26,6 @@ from task_queue.sqlite_reads import SqliteReads
 from task_queue.sqlite_tables import SqliteTables
 from task_queue.store import Depth, TaskFilter, TaskRecord
 from task_queue.transaction import Transaction
-
-#: The powered-on clock is written at least this often, seconds: what a power cut can take from it.
-CHECKPOINT_S = 30.0
 
 _T = TypeVar("_T")
 

@@ -66,7 +66,7 @@ def disk(monkeypatch: pytest.MonkeyPatch) -> Iterator[FailingDisk]:
     disk.unregister()
 
 
-@pytest.mark.parametrize("first", range(1, 9))
+@pytest.mark.parametrize("first", [1, 2, 3, 4, 7, 11])
 def test_a_refused_write_fails_one_commit_and_the_answers_match_the_file(
     disk: FailingDisk, tmp_path: Path, first: int
 ) -> None:
@@ -93,7 +93,7 @@ def test_a_refused_write_fails_one_commit_and_the_answers_match_the_file(
     absent = [task_id for task_id in in_doubt if q.store.get(task_id) is None]
     again = [q.one(Enqueue(task_id=task_id, task=a_task())) for task_id in in_doubt]
 
-    assert failures + len(accepted) == 13
+    assert (failures, len(accepted)) == (6, 7)
     assert absent == in_doubt, "a commit that was reported as failed is there"
     assert all(isinstance(answer, Enqueued) and answer.is_new for answer in again)
     q.kill()

@@ -111,15 +111,7 @@ def test_ended_tasks_make_room_when_space_is_short(opener: OpenStore) -> None:
         count = 0
         while all(isinstance(answer, Enqueued) for answer in q.apply(*(a_large_task(q) for _ in range(10)))):
             count += 10
-        while claimed := q.claim(50):
-            started = q.apply(*(Start(task_id=task_id, device="cpu0") for task_id in claimed))
-            q.apply(
-                *(
-                    Finish(task_id=s.task_id, fence=s.fence, outcome=SUCCEEDED)
-                    for s in started
-                    if isinstance(s, Started)
-                )
-            )
+        q.drain()
         q.clock.advance(1)
         q.apply(Advance(), TrimOutbox(lane=Lane.BACKLOG, upto=1 << 40))
         return count

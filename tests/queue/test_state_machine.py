@@ -1,0 +1,308 @@
+"""Random histories, with kills and reboots, on both stores at once: they agree, and the laws hold in each.
+
+The model knows little on purpose: which ids were accepted, under which fences each was started, what has
+ended, and in which order the tasks of a key were accepted.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import hypothesis.strategies as st
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from skerry.decision import Decision
+from skerry.fence import Fence
+from skerry.ids import TaskId, TaskIdSource
+from skerry.messages import Lane, Outcome
+from skerry.testing import ManualClock, a_task
+from task_queue.operations import (
+    Advance,
+    Advanced,
+    Answer,
+    AppendOutbox,
+    Cancel,
+    Changed,
+    Claim,
+    Claimed,
+    Drop,
+    Enqueue,
+    Enqueued,
+    Fail,
+    Finish,
+    HandOver,
+    Operation,
+    Park,
+    RecordPlacement,
+    RefusePlacement,
+    Release,
+    RenewPlacements,
+    Replay,
+    Return,
+    Start,
+    Started,
+    TrimOutbox,
+)
+from task_queue.store import Store
+from task_queue.task import FINAL, State
+from task_queue.testing import FAILED, SUCCEEDED, check_invariants, memory_opener, sqlite_opener
+
+#: Nothing here depends on power: a memory file system saves the syncs' time where there is one.
+FAST = "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """Both stores, and what the laws need to be judged."""
+
+    @initialize()
+    def open_stores(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="queue-", dir=FAST))
+        self.clock = ManualClock()
+        self.ids = TaskIdSource(self.clock.wall_s, random_bits=lambda bits: 1)
+        self.openers = [sqlite_opener(self.folder), memory_opener()]
+        self.stores: list[Store] = [opener(self.clock) for opener in self.openers]
+        self.accepted: list[TaskId] = []
+        self.order: dict[str, list[TaskId]] = {}
+        self.keys: dict[TaskId, str] = {}
+        self.fences: dict[TaskId, list[Fence]] = {}
+        self.running: dict[TaskId, Fence] = {}
+        self.claimed: set[TaskId] = set()
+        self.succeeded: set[TaskId] = set()
+        self.placements = 0
+
+    def teardown(self) -> None:
+        for store in self.stores:
+            check_invariants(store)
+            store.close()
+        shutil.rmtree(self.folder)
+
+    # --- performing -----------------------------------------------------------------------------------
+
+    def do(self, *ops: Operation) -> list[Answer]:
+        """Commit on both stores and compare the answers."""
+        sqlite, memory = (store.apply(ops, now=self.clock.now()) for store in self.stores)
+        assert sqlite == memory
+        return sqlite
+
+    def one(self, op: Operation) -> Answer:
+        return self.do(op)[0]
+
+    def state(self, task_id: TaskId) -> State:
+        record = self.stores[0].get(task_id)
+        assert record is not None, f"{task_id} was accepted and is gone"
+        return record.state
+
+    def left(self, answer: Answer) -> None:
+        """Note that a task left the window, or its attempt ended."""
+        if isinstance(answer, Changed) and answer.state is not answer.was:
+            self.claimed.discard(answer.task_id)
+            self.running.pop(answer.task_id, None)
+
+    def next_placement(self) -> Fence:
+        self.placements += 1
+        return Fence((1, self.placements))
+
+    # --- the door -------------------------------------------------------------------------------------
+
+    @rule(
+        key=st.sampled_from([None, "a", "b"]),
+        priority=st.integers(0, 9),
+        retries=st.integers(0, 2),
+        effect=st.sampled_from(["idempotent", "idempotent", "at_most_once"]),
+        delay_s=st.sampled_from([None, None, 5.0, 20.0]),
+        expires_after_s=st.sampled_from([None, None, 30.0]),
+        lease_s=st.sampled_from([None, None, 15.0]),
+        request=st.sampled_from([None, None, "r1", "r2"]),
+    )
+    def enqueue(self, key: str | None, request: str | None, lease_s: float | None, **fields: Any) -> None:
+        task_id = self.ids.next()
+        task = a_task(ordering_key=key, idempotency_key=request, **fields)
+        placement = self.next_placement() if lease_s else None
+        answer = self.one(Enqueue(task_id=task_id, task=task, placement=placement, lease_s=lease_s))
+        assert isinstance(answer, Enqueued)
+        assert answer.is_new == (answer.task_id == task_id)
+        if answer.is_new:
+            self.accepted.append(task_id)
+            if key is not None:
+                self.keys[task_id] = key
+                self.order.setdefault(key, []).append(task_id)
+
+    @precondition(lambda self: self.accepted)
+    @rule(data=st.data(), is_new=st.booleans())
+    def place_again(self, data: st.DataObject, is_new: bool) -> None:
+        task_id = data.draw(st.sampled_from(self.accepted))
+        before = self.state(task_id)
+        fence = self.next_placement() if is_new else Fence((1, 1))
+        record = self.stores[0].get(task_id)
+        assert record is not None
+        answer = self.one(Enqueue(task_id=task_id, task=record.task, placement=fence, lease_s=15.0))
+        if before in FINAL and isinstance(answer, Enqueued) and answer.is_new:
+            assert before in (State.DEAD, State.CANCELLED)
+            self.to_the_back(task_id)
+
+    def to_the_back(self, task_id: TaskId) -> None:
+        if task_id in self.keys:
+            order = self.order[self.keys[task_id]]
+            order.remove(task_id)
+            order.append(task_id)
+
+    # --- the window -----------------------------------------------------------------------------------
+
+    @rule(limit=st.integers(0, 3))
+    def claim(self, limit: int) -> None:
+        answer = self.one(Claim(limit=limit))
+        assert isinstance(answer, Claimed)
+        for claimed in answer.tasks:
+            assert claimed.task_id not in self.claimed | set(self.running)
+            assert claimed.task_id not in self.succeeded, "a finished task runs again"
+            self.assert_in_turn(claimed.task_id)
+            self.claimed.add(claimed.task_id)
+
+    def assert_in_turn(self, task_id: TaskId) -> None:
+        if task_id in self.keys:
+            order = self.order[self.keys[task_id]]
+            older = order[: order.index(task_id)]
+            assert all(self.state(other) in FINAL for other in older), "a task overtook its key"
+
+    @precondition(lambda self: self.claimed)
+    @rule(data=st.data())
+    def start(self, data: st.DataObject) -> None:
+        task_id = data.draw(st.sampled_from(sorted(self.claimed)))
+        answer = self.one(Start(task_id=task_id, device="cpu0"))
+        assert isinstance(answer, Started), answer
+        used = self.fences.setdefault(task_id, [])
+        assert answer.fence not in used, "two attempts under one fence"
+        assert all(fence < answer.fence for fence in used), "a later attempt under a lower fence"
+        used.append(answer.fence)
+        self.claimed.discard(task_id)
+        self.running[task_id] = answer.fence
+
+    @precondition(lambda self: self.claimed)
+    @rule(data=st.data(), how=st.sampled_from(["release", "park", "hand_over", "refuse"]))
+    def leave_the_window(self, data: st.DataObject, how: str) -> None:
+        task_id = data.draw(st.sampled_from(sorted(self.claimed)))
+        ops: dict[str, Operation] = {
+            "release": Release(task_id=task_id),
+            "park": Park(task_id=task_id, reason="r"),
+            "hand_over": HandOver(task_id=task_id, reason="r"),
+            "refuse": RefusePlacement(task_id=task_id, reason="r"),
+        }
+        self.left(self.one(ops[how]))
+
+    # --- ends -----------------------------------------------------------------------------------------
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data())
+    def finish(self, data: st.DataObject) -> None:
+        task_id = data.draw(st.sampled_from(sorted(self.running)))
+        answer = self.one(Finish(task_id=task_id, fence=self.running[task_id], outcome=SUCCEEDED))
+        assert answer == Changed(task_id=task_id, state=State.DONE, was=State.RUNNING)
+        assert task_id not in self.succeeded, "two effects of one task"
+        self.succeeded.add(task_id)
+        self.left(answer)
+
+    @precondition(lambda self: self.running)
+    @rule(data=st.data(), counts=st.booleans(), may_retry=st.booleans(), later=st.sampled_from([0.0, 8.0]))
+    def fail(self, data: st.DataObject, later: float, **fields: bool) -> None:
+        task_id = data.draw(st.sampled_from(sorted(self.running)))
+        op = Fail(task_id=task_id, fence=self.running[task_id], outcome=FAILED, retry_after_s=later, **fields)
+        answer = self.one(op)
+        assert isinstance(answer, Changed)
+        self.left(answer)
+
+    @precondition(lambda self: self.fences)
+    @rule(data=st.data(), is_success=st.booleans())
+    def end_under_a_stale_fence(self, data: st.DataObject, is_success: bool) -> None:
+        task_id = data.draw(st.sampled_from(sorted(self.fences)))
+        fence = data.draw(st.sampled_from(self.fences[task_id]))
+        before = self.state(task_id)
+        if fence == self.running.get(task_id):
+            return
+        outcome = SUCCEEDED if is_success else FAILED
+        self.one((Finish if is_success else Fail)(task_id=task_id, fence=fence, outcome=outcome))
+        assert self.state(task_id) is before, "a stale attempt changed its task"
+
+    @precondition(lambda self: self.accepted)
+    @rule(data=st.data(), how=st.sampled_from(["cancel", "replay", "drop", "record", "return"]))
+    def act_from_outside(self, data: st.DataObject, how: str) -> None:
+        task_id = data.draw(st.sampled_from(self.accepted))
+        fence = Fence((1, self.placements), 1)
+        decision = Decision(task_id=task_id, decided_by="coordinator:greedy", wall_s=0.0)
+        ops: dict[str, Operation] = {
+            "cancel": Cancel(task_id=task_id),
+            "replay": Replay(task_id=task_id),
+            "drop": Drop(task_id=task_id, fence=fence),
+            "record": RecordPlacement(task_id=task_id, fence=fence, node="n", decision=decision),
+            "return": Return(task_id=task_id, fence=fence, outcome=Outcome(status="failed")),
+        }
+        answer = self.one(ops[how])
+        self.left(answer)
+        if how == "replay" and isinstance(answer, Changed):
+            self.to_the_back(task_id)
+
+    # --- time and trouble -----------------------------------------------------------------------------
+
+    @rule(seconds=st.sampled_from([0.0, 3.0, 10.0, 40.0]), renew=st.booleans())
+    def pass_time(self, seconds: float, renew: bool) -> None:
+        self.clock.advance(seconds)
+        answers = self.do(*([RenewPlacements(lease_s=20.0)] if renew else []), Advance())
+        advanced = answers[-1]
+        assert isinstance(advanced, Advanced)
+        for task_id, _ in (*advanced.expired, *advanced.dropped):
+            self.claimed.discard(task_id)
+            self.running.pop(task_id, None)
+
+    @rule(seconds=st.sampled_from([-3600.0, 86400.0, 6e8]))
+    def step_the_wall_clock(self, seconds: float) -> None:
+        before = self.stores[0].depth().by_state
+        self.clock.step_wall(seconds)
+        self.one(Advance())
+        after = self.stores[0].depth().by_state
+        assert after[State.EXPIRED] == before[State.EXPIRED]
+
+    @rule(lane=st.sampled_from(list(Lane)), upto=st.integers(0, 5), coalesce=st.sampled_from(["", "c"]))
+    def use_the_outbox(self, lane: Lane, upto: int, coalesce: str) -> None:
+        self.do(
+            AppendOutbox(lane=lane, kind="k", body=b"1", coalesce=coalesce), TrimOutbox(lane=lane, upto=upto)
+        )
+        sqlite, memory = (store.outbox(lane, 0, limit=50, limit_bytes=500) for store in self.stores)
+        assert [(row.seq, row.kind) for row in sqlite] == [(row.seq, row.kind) for row in memory]
+
+    @rule(is_reboot=st.booleans())
+    def crash_and_reopen(self, is_reboot: bool) -> None:
+        if is_reboot:
+            self.clock.reboot(f"boot-{self.stores[0].session + 1}", off_s=5000.0)
+        self.stores[0].close()
+        self.stores = [opener(self.clock) for opener in self.openers]
+        self.claimed.clear()
+        self.running.clear()
+        counts = self.stores[0].depth().by_state
+        assert counts[State.RUNNING] == counts[State.LEASED] == 0
+
+    # --- the laws -------------------------------------------------------------------------------------
+
+    @invariant()
+    def nothing_accepted_is_lost_and_nothing_finished_is_undone(self) -> None:
+        states = {task_id: self.state(task_id) for task_id in self.accepted}
+        assert all(states[task_id] is State.DONE for task_id in self.succeeded)
+        assert {task_id for task_id, state in states.items() if state is State.RUNNING} == set(self.running)
+        assert {task_id for task_id, state in states.items() if state is State.LEASED} == self.claimed
+
+    @invariant()
+    def both_stores_hold_the_same(self) -> None:
+        sqlite, memory = (store.depth() for store in self.stores)
+        assert (sqlite.by_state, sqlite.outbox) == (memory.by_state, memory.outbox)
+
+
+QueueMachine.TestCase.settings = settings(
+    max_examples=60,
+    stateful_step_count=40,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+TestQueueMachine = QueueMachine.TestCase
