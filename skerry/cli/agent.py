@@ -10,8 +10,9 @@ import typer
 from skerry.cli.connect import JsonOption
 from skerry.cli.files import become, make_private, write_settings
 from skerry.cli.output import print_json
+from skerry.cli.root import Group
 
-app = typer.Typer(help="Run an agent on this machine.", no_args_is_help=True)
+app = typer.Typer(cls=Group, help="Run an agent on this machine.", no_args_is_help=True)
 
 DirectoryArgument = Annotated[Path, typer.Argument(metavar="[DIR]", help="Where settings and data go.")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Write the settings file anew.")]

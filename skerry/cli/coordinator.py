@@ -12,12 +12,13 @@ import typer
 from skerry.cli.connect import JsonOption
 from skerry.cli.files import become, make_private, write_settings
 from skerry.cli.output import duration, print_json, print_table
+from skerry.cli.root import Group
 from skerry.documents import NodePage, TokenIssued
 from skerry.endpoint import Endpoint, find_coordinator, read_secret
 from skerry.http import HttpConnection
 from skerry.node import NodeRecord
 
-app = typer.Typer(help="Run a fleet's coordinator on this machine.", no_args_is_help=True)
+app = typer.Typer(cls=Group, help="Run a fleet's coordinator on this machine.", no_args_is_help=True)
 
 NODES_PATH = "/v1/nodes"
 TOKENS_PATH = "/v1/tokens"

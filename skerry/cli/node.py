@@ -9,11 +9,12 @@ import typer
 
 from skerry.cli.connect import JsonOption, with_agent
 from skerry.cli.output import duration, print_fields, print_json, print_table, size
+from skerry.cli.root import Group
 from skerry.client import Client
 from skerry.documents import DeviceLoad, NodeReport
 from skerry.node import Device
 
-models = typer.Typer(help="Models that tasks name by their hash.", no_args_is_help=True)
+models = typer.Typer(cls=Group, help="Models that tasks name by their hash.", no_args_is_help=True)
 
 
 @with_agent

@@ -5,6 +5,7 @@ A command's heavy imports stand inside its function, so that `skerry --help` sta
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import os
 from typing import Any
@@ -31,14 +32,25 @@ ORDER = (
 )
 
 
-class Root(TyperGroup):
+class Group(TyperGroup):
+    """A group that answers an unknown command with the nearest known one."""
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Return the command of the first word."""
+        name = args[0]
+        if name.startswith("-") or self.get_command(ctx, name) is not None:
+            return super().resolve_command(ctx, args)
+        near = difflib.get_close_matches(name, self.list_commands(ctx), n=1, cutoff=0.5)
+        hint = f" Did you mean '{near[0]}'?" if near else ""
+        raise click.UsageError(f"There is no command '{name}'.{hint}", ctx)
+
+
+class Root(Group):
     """Turns SkerryError into a line and an exit code; mounts the late commands."""
 
     _is_in_help = False
-
-    def __init__(self, **attributes: Any) -> None:
-        """Make the group; click names the nearest command itself."""
-        super().__init__(**{**attributes, "suggest_commands": False})
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command."""

@@ -8,12 +8,13 @@ import typer
 
 from skerry.cli.connect import JsonOption, with_agent
 from skerry.cli.output import duration, print_fields, print_json, print_line_json, print_table, wall
+from skerry.cli.root import Group
 from skerry.cli.submit import show_end
 from skerry.client import Client
 from skerry.documents import TaskView
 
 app = typer.Typer(
-    help="Look at the tasks of this machine's agent, cancel or replay them.", no_args_is_help=True
+    cls=Group, help="Look at the tasks of this machine's agent, cancel or replay them.", no_args_is_help=True
 )
 
 TaskIdArgument = Annotated[str, typer.Argument(metavar="ID", help="The task's id: 32 hex digits.")]

@@ -92,10 +92,9 @@ def test_without_words_the_help_is_shown(skerry: Any) -> None:
 
 
 def test_an_unknown_command_is_refused_with_the_nearest(skerry: Any) -> None:
-    result = skerry("tsks")
-
-    assert result.exit_code == 2
-    assert "Did you mean 'tasks'?" in result.output
+    assert "Did you mean 'tasks'?" in (outer := skerry("tsks")).output
+    assert "Did you mean 'cancel'?" in (inner := skerry("tasks", "cancle")).output
+    assert (outer.exit_code, inner.exit_code) == (2, 2)
 
 
 def test_the_version_is_printed_in_both_ways(skerry: Any) -> None:
