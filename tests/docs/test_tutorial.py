@@ -18,7 +18,7 @@ TUTORIAL = ROOT / "docs" / "tutorial" / "first-task.md"
 SBIN = "/usr/sbin"
 #: `skerry` says so when no service listens: it may still be starting, as for a reader who types fast.
 UNREACHABLE = 4
-STEP_TIMEOUT_S = 90.0
+STEP_TIMEOUT_S = 60.0
 
 
 def load_console() -> ModuleType:
