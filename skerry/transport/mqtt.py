@@ -144,7 +144,7 @@ class MqttTransport:
             will=self._will() if self._will else None,
             filters=tuple(self._filters),
             in_flight=self._in_flight,
-            on_up=lambda: self._call(self._up, session),
+            on_up=lambda session: self._call(self._up, session),
             on_message=lambda message: self._call(self._deliver, message),
         )
         self._attempt = session

@@ -44,7 +44,7 @@ class Session:
         will: Will | None,
         filters: tuple[str, ...],
         in_flight: int,
-        on_up: Callable[[], None],
+        on_up: Callable[[Session], None],
         on_message: Callable[[Message], None],
     ) -> None:
         """client: fresh, manual_ack.  in_flight: unacknowledged messages at once.
@@ -72,11 +72,9 @@ class Session:
         try:
             self._prepare()
             self._client.reconnect()
+            self._stay(stopping)
         except (OSError, ValueError) as error:
             self.reason = _explain(error, self._address)
-            return
-        try:
-            self._stay(stopping)
         finally:
             self._is_over = True
             self._close()
@@ -157,7 +155,11 @@ class Session:
                 return
 
     def _close(self) -> None:
-        sock = self._client.socket()
+        # The client and this session refer to each other: parted, both go now and not at some collection.
+        client = self._client
+        client.on_socket_open = client.on_connect = client.on_subscribe = None
+        client.on_message = client.on_publish = client.on_disconnect = None
+        sock = client.socket()
         if sock is not None:
             with contextlib.suppress(OSError):
                 sock.close()
@@ -192,7 +194,7 @@ class Session:
 
     def _come_up(self) -> None:
         self.was_up = True
-        self._on_up()
+        self._on_up(self)
 
     def _arrived(self, _c: Any, _u: Any, message: paho.MQTTMessage) -> None:
         mid, qos = message.mid, message.qos

@@ -66,6 +66,8 @@ class _ClosedWhenRefused(ssl.SSLSocket):
 
 def tls_context(settings: MqttSettings) -> ssl.SSLContext:
     """Return a context that checks the broker's certificate and name.  Raises OSError, ssl.SSLError."""
+    for name in filter(None, (settings.ca_file, settings.cert_file, settings.key_file)):
+        Path(name).read_bytes()  # unlike OpenSSL, its error names the file
     context = ssl.create_default_context(cafile=settings.ca_file or None)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.sslsocket_class = _ClosedWhenRefused
