@@ -30,7 +30,7 @@ class NodeSettings(_Table, frozen=True, kw_only=True):
 
     name: str = ""  #: a-z, 0-9 and inner hyphens; empty: made from the host name
     region: str = "default"  #: tasks may be bound to a region
-    site: str = ""
+    site: str = ""  #: a place inside the region
     labels: dict[str, str] = {}  #: free words that rules can read
 
 
@@ -42,7 +42,7 @@ class ApiSettings(_Table, frozen=True, kw_only=True):
     token_file: str = ""  #: the token that TCP clients must send; empty: api-token in the data directory
     #: Certificate chain and key (PEM), needed for a TCP address off loopback.
     tls_certificate: str = ""
-    tls_key: str = ""
+    tls_key: str = ""  #: goes with tls_certificate
     client_ca: str = ""  #: clients must show a certificate of this CA
 
 
@@ -64,13 +64,14 @@ class QueueSettings(_Table, frozen=True, kw_only=True):
 class ContentSettings(_Table, frozen=True, kw_only=True):
     """Models, inputs and large results, kept by their hash."""
 
-    quota_bytes: Bytes = 2048 * MIB
+    quota_bytes: Bytes = 2048 * MIB  #: what nobody needs leaves first, the longest unused before others
     keep_s: Positive = 3600.0  #: content that no task names is kept at least this long
 
 
 class SchedulerSettings(_Table, frozen=True, kw_only=True):
     """Who decides which device runs a task."""
 
+    #: shortest-expected-completion or fifo-first-fit
     name: str = "shortest-expected-completion"
     window: Annotated[int, Meta(ge=1, le=4096)] = 256  #: ready tasks that are decided ahead
 
@@ -78,17 +79,16 @@ class SchedulerSettings(_Table, frozen=True, kw_only=True):
 class RulesSettings(_Table, frozen=True, kw_only=True):
     """Hard rules (Rego) that rule devices out before a scheduler sees them."""
 
-    enabled: bool = (
-        True  #: needs the extra `rules`; where it is missing every task is refused, with the reason
-    )
+    #: They need the extra `rules`; where it is missing every task is refused, with the reason.
+    enabled: bool = True
     directory: str = ""  #: *.rego and data.json; empty: the rules that ship
 
 
 class LogSettings(_Table, frozen=True, kw_only=True):
     """What is written to standard error."""
 
-    level: Literal["debug", "info", "warning", "error"] = "info"
-    format: Literal["text", "json"] = "text"
+    level: Literal["debug", "info", "warning", "error"] = "info"  #: debug, info, warning or error
+    format: Literal["auto", "text", "json"] = "auto"  #: auto: text on a terminal, JSON lines elsewhere
 
 
 class LimitSettings(_Table, frozen=True, kw_only=True):

@@ -1,0 +1,374 @@
+"""The uplink of a real agent against the coordinator's link core, over the transport in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import msgspec
+import pytest
+
+from edge_agent.runtime import Agent
+from edge_agent.settings import AgentSettings
+from skerry.clock import SystemClock
+from skerry.envelope import Speaker, open_envelope
+from skerry.errors import EnvelopeRefused
+from skerry.fence import Fence
+from skerry.identity import Enrolment, PrivateKey
+from skerry.ids import TaskId
+from skerry.link import actions as do
+from skerry.link import events as happened
+from skerry.link.edge import Phase
+from skerry.link.hub import HubLink
+from skerry.messages import (
+    DownRow,
+    Lane,
+    Outcome,
+    PlacementRefused,
+    PlaceTask,
+    RevokePlacement,
+    Row,
+    TaskEnded,
+    TaskOffered,
+    TaskReturned,
+    UpRow,
+    row_of,
+)
+from skerry.node import NodeRecord
+from skerry.replay import ReplayWindows
+from skerry.task import CommandSpec, Constraints, Resources, TaskSpec
+from skerry.topics import COORDINATOR, Leaf, build, coordinator_filters
+from skerry.transport.memory import MemoryBroker, MemoryTransport
+from skerry.transport.port import Message
+from task_queue.operations import Enqueued
+from task_queue.store import TaskRecord
+from task_queue.task import State
+
+RunAgent = Callable[..., AbstractAsyncContextManager[Agent]]
+PATIENCE_S = 30.0
+FLEET, NODE = "fleet", "edge-1"
+
+
+class Coordinator:
+    """The coordinator's side of one node: the real link core on lists instead of a ledger."""
+
+    def __init__(self, broker: MemoryBroker, key: PrivateKey, node_key: bytes, *, term: int = 1) -> None:
+        self.clock = SystemClock()
+        self.transport = MemoryTransport(broker, client_id=f"coordinator-{term}")
+        self.speaker = Speaker(key, source=COORDINATOR, session=term)
+        self.node_key = node_key
+        self.windows = ReplayWindows()
+        self.rows: list[Row] = []
+        self.heard: list[UpRow] = []
+        self.refused: list[str] = []
+        self.marks: dict[tuple[str, Lane], int] = {}
+        record = NodeRecord(name=NODE, fleet=FLEET, region="north")
+        self.hub = HubLink(
+            record,
+            term=term,
+            command_epoch=f"epoch-{term}",
+            mark_of=lambda epoch, lane: self.marks.get((epoch, lane), 0),
+            state_interval_s=0.1,
+        )
+        for topic_filter in coordinator_filters(FLEET):
+            self.transport.subscribe(topic_filter)
+        self.transport.start(self)
+
+    def on_up(self) -> None:
+        self._do(self.hub.handle(happened.LinkUp(), self.clock.now()))
+
+    def on_down(self, reason: str) -> None:
+        self._do(self.hub.handle(happened.LinkDown(), self.clock.now()))
+
+    def on_message(self, message: Message) -> None:
+        try:
+            opened = open_envelope(
+                message.payload,
+                topic=message.topic,
+                key_of=lambda source: self.node_key if source == NODE else None,
+                windows=self.windows,
+            )
+        except EnvelopeRefused as error:
+            self.refused.append(error.reason)
+            return
+        self._do(self.hub.handle(happened.Received(opened.kind, opened.body), self.clock.now()))
+
+    def tick(self) -> None:
+        self._do(self.hub.handle(happened.Tick(), self.clock.now()))
+
+    def command(self, message: DownRow) -> None:
+        kind, body = row_of(message)
+        self.command_raw(kind, body)
+
+    def command_raw(self, kind: str, body: bytes) -> None:
+        self.rows.append(Row(seq=len(self.rows) + 1, kind=kind, body=msgspec.Raw(body)))
+        self._do(self.hub.handle(happened.OutboxGrew(Lane.CONTROL, len(self.rows)), self.clock.now()))
+
+    def heard_of(self, kind: type) -> list[UpRow]:
+        return [row for row in self.heard if isinstance(row, kind)]
+
+    def _do(self, actions: list[do.Action]) -> None:
+        for action in actions:
+            match action:
+                case do.Send():
+                    topic = build(FLEET, NODE, action.leaf)
+                    if self.transport.is_up:
+                        sealed = self.speaker.seal(topic, action.kind, action.body)
+                        self.transport.publish(topic, sealed, retain=action.retain)
+                case do.ReadRows():
+                    rows = (
+                        tuple(r for r in self.rows if r.seq > action.after)
+                        if action.lane is Lane.CONTROL
+                        else ()
+                    )
+                    event = happened.RowsRead(action.lane, action.after, rows[: action.limit])
+                    self._do(self.hub.handle(event, self.clock.now()))
+                case do.ApplyRows():
+                    self.heard += [row.message for row in action.rows if row.message is not None]  # type: ignore[misc]
+                    self.marks[action.epoch, action.lane] = action.upto
+                    applied = happened.Applied(action.epoch, action.lane, action.upto)
+                    self._do(self.hub.handle(applied, self.clock.now()))
+                case _:
+                    pass
+
+
+class Net:
+    """One agent and its coordinator on one virtual network, whose clock follows the real one."""
+
+    def __init__(self, agent: Agent, broker: MemoryBroker, coordinator: Coordinator) -> None:
+        self.agent, self.broker, self.coordinator = agent, broker, coordinator
+
+    async def until(self, is_so: Callable[[], object]) -> None:
+        """Pump until it is so; raises TimeoutError when it never is."""
+        async with asyncio.timeout(PATIENCE_S):
+            while not is_so():
+                await self.step()
+
+    async def step(self) -> None:
+        self.broker.pump(self.broker.now_s + 0.05)
+        self.coordinator.tick()
+        await asyncio.sleep(0.005)  # lets the agent's threads commit; polled with a deadline
+
+    async def end_of(self, task_id: TaskId) -> TaskRecord:
+        store = self.agent.parts.store
+
+        def has_ended() -> bool:
+            record = store.get(task_id)
+            return record is not None and record.outcome is not None
+
+        await self.until(has_ended)
+        record = store.get(task_id)
+        assert record is not None
+        return record
+
+
+Connect = Callable[[], AbstractAsyncContextManager[Net]]
+
+
+@pytest.fixture
+def connect(run_agent: RunAgent, agent_settings: AgentSettings) -> Connect:
+    """Runs an enrolled agent with its coordinator."""
+    key = PrivateKey.generate()
+    node_key = PrivateKey.load_or_create(agent_settings.key_path)
+    Enrolment(
+        fleet=FLEET,
+        node=NODE,
+        region="north",
+        coordinator_url="http://127.0.0.1:9",  # nothing listens there: content cannot be fetched
+        coordinator_public_key=key.public_hex,
+        broker_url="mqtt://127.0.0.1:9",
+    ).save(agent_settings.enrolment_path)
+    broker = MemoryBroker()
+
+    @asynccontextmanager
+    async def net() -> AsyncIterator[Net]:
+        transport = MemoryTransport(broker, client_id=NODE)
+        coordinator = Coordinator(broker, key, bytes.fromhex(node_key.public_hex))
+        async with run_agent(transport=transport) as agent:
+            yield Net(agent, broker, coordinator)
+        # A repetition on the wire is refused by design; anything else would be a fault of the uplink.
+        assert set(coordinator.refused) <= {"replayed", "old_session"}
+
+    return net
+
+
+def a_command(*argv: str, **fields: object) -> TaskSpec:
+    resources = Resources(cpu_millicores=100, memory_bytes=1 << 26)
+    return TaskSpec(**{"spec": CommandSpec(argv=argv), "resources": resources, **fields})
+
+
+def place(net: Net, task: TaskSpec, *, number: int = 1, lease_s: float = 600.0) -> TaskId:
+    task_id = TaskId(f"{number:032x}")
+    net.coordinator.command(
+        PlaceTask(task_id=task_id, task=task, fence=Fence((1, number)), home_node="edge-9", lease_s=lease_s)
+    )
+    return task_id
+
+
+def is_welcomed(net: Net) -> bool:
+    return net.agent.uplink is not None and net.agent.uplink.phase is Phase.WELCOMED
+
+
+def test_an_enrolled_agent_is_welcomed_and_its_local_work_is_reported(connect: Connect) -> None:
+    async def story() -> list[UpRow]:
+        async with connect() as net:
+            await net.until(lambda: is_welcomed(net))
+            answer = await net.agent.submit(a_command("true"))
+            assert isinstance(answer, Enqueued)
+            await net.until(lambda: net.coordinator.heard_of(TaskEnded))
+            await net.until(lambda: not sum(net.agent.parts.store.depth().outbox.values()))
+            return net.coordinator.heard_of(TaskEnded)
+
+    (ended,) = asyncio.run(story())
+    assert isinstance(ended, TaskEnded)
+    assert (ended.outcome.status, ended.is_placed) == ("succeeded", False)
+
+
+def test_a_placed_task_runs_and_its_end_is_reported_under_its_placement(connect: Connect) -> None:
+    async def story() -> UpRow:
+        async with connect() as net:
+            await net.until(lambda: is_welcomed(net))
+            place(net, a_command("echo", "placed"))
+            await net.until(lambda: net.coordinator.heard_of(TaskEnded))
+            return net.coordinator.heard_of(TaskEnded)[0]
+
+    ended = asyncio.run(story())
+    assert isinstance(ended, TaskEnded)
+    assert ended.fence == Fence((1, 1), 1)
+    assert ended.is_placed
+
+
+def test_a_task_for_another_region_is_offered_and_its_end_comes_home(connect: Connect) -> None:
+    async def story() -> TaskRecord:
+        async with connect() as net:
+            answer = await net.agent.submit(a_command("true", constraints=Constraints(regions=("south",))))
+            assert isinstance(answer, Enqueued)
+            await net.until(lambda: net.coordinator.heard_of(TaskOffered))
+            outcome = Outcome(status="succeeded", result=42, node="edge-9")
+            net.coordinator.command(
+                TaskReturned(task_id=answer.task_id, fence=Fence((1, 5), 1), outcome=outcome)
+            )
+            return await net.end_of(answer.task_id)
+
+    record = asyncio.run(story())
+    assert record.state is State.DONE
+    assert record.outcome is not None
+    assert record.outcome.result == 42
+
+
+def test_a_revoked_placement_stops_the_process(connect: Connect) -> None:
+    async def story() -> None:
+        async with connect() as net:
+            await net.until(lambda: is_welcomed(net))
+            task_id = place(net, a_command("sleep", "600"))
+            await net.until(
+                lambda: net.agent.core.entries.get(task_id) and net.agent.core.used_cpu_millicores
+            )
+            net.coordinator.command(RevokePlacement(task_id=task_id, fence=Fence((1, 1))))
+            await net.until(lambda: not net.agent.core.entries)
+            assert net.coordinator.heard_of(TaskEnded) == []
+
+    asyncio.run(story())
+
+
+def test_work_goes_on_through_a_partition_and_every_report_arrives_once(connect: Connect) -> None:
+    async def story() -> tuple[list[TaskId], list[str]]:
+        async with connect() as net:
+            await net.until(lambda: is_welcomed(net))
+            net.broker.partition(NODE)
+            ids = []
+            for _ in range(30):
+                answer = await net.agent.submit(a_command("true"))
+                assert isinstance(answer, Enqueued)
+                ids.append(answer.task_id)
+            for task_id in ids:
+                await net.end_of(task_id)
+            assert net.coordinator.heard_of(TaskEnded) == []
+            net.broker.cut(NODE)
+            net.broker.heal(NODE)
+            await net.until(lambda: len(net.coordinator.heard_of(TaskEnded)) >= len(ids))
+            return ids, [row.task_id for row in net.coordinator.heard if isinstance(row, TaskEnded)]
+
+    ids, heard = asyncio.run(story())
+    assert sorted(heard) == sorted(ids)
+
+
+def test_commands_that_are_not_understood_are_set_aside_and_the_rest_goes_on(connect: Connect) -> None:
+    async def story() -> tuple[dict[str, int], list[UpRow], object]:
+        async with connect() as net:
+            await net.until(lambda: is_welcomed(net))
+            net.coordinator.command_raw("from.the.future", b'{"kind":"from.the.future"}')
+            future = {
+                "kind": "place.task",
+                "task_id": "0" * 31 + "7",
+                "fence": {"path": [1, 7], "attempt": 0},
+                "task": {"spec": {"executor": "quantum"}},
+                "home_node": "edge-9",
+                "lease_s": 60.0,
+            }
+            net.coordinator.command_raw("place.task", msgspec.json.encode(future))
+            place(net, a_command("true"), number=3)
+            await net.until(lambda: net.coordinator.heard_of(TaskEnded))
+            await net.until(lambda: net.coordinator.heard_of(PlacementRefused))
+            assert net.agent.uplink is not None
+            kept = net.agent.parts.store.meta("link.dead_letters")
+            return dict(net.agent.uplink.refused), net.coordinator.heard_of(PlacementRefused), kept
+
+    refused, given_back, kept = asyncio.run(story())
+    assert refused["dead_letter"] == 2
+    assert isinstance(given_back[0], PlacementRefused)
+    assert given_back[0].fence == Fence((1, 7))
+    assert [letter["kind"] for letter in kept] == ["from.the.future", "place.task"]  # type: ignore[attr-defined]
+
+
+def test_forged_and_foreign_messages_are_refused_and_counted(connect: Connect) -> None:
+    async def story() -> dict[str, int]:
+        async with connect() as net:
+            await net.until(lambda: is_welcomed(net))
+            intruder = MemoryTransport(net.broker, client_id="intruder")
+            intruder.start(net.coordinator)
+            await net.until(lambda: intruder.is_up)
+            topic = build(FLEET, NODE, Leaf.COMMANDS)
+            forged = Speaker(PrivateKey.generate(), source=COORDINATOR, session=99)
+            intruder.publish(topic, forged.seal(topic, "stream.batch", b"{}"))
+            stranger = Speaker(PrivateKey.generate(), source="edge-2", session=1)
+            intruder.publish(topic, stranger.seal(topic, "stream.batch", b"{}"))
+            intruder.publish(topic, b"noise")
+            uplink = net.agent.uplink
+            assert uplink is not None
+            await net.until(lambda: sum(uplink.refused.values()) >= 3)
+            return dict(uplink.refused)
+
+    assert asyncio.run(story()) == {"bad_signature": 1, "unknown_sender": 1, "malformed": 1}
+
+
+def test_an_agent_without_a_broker_works_and_keeps_what_it_has_to_say(
+    run_agent: RunAgent, connect: Connect
+) -> None:
+    async def story() -> tuple[TaskRecord | None, int, str]:
+        async with run_agent() as agent:  # enrolled by `connect`; the real transport finds no broker
+            answer = await agent.submit(a_command("true"))
+            assert isinstance(answer, Enqueued)
+            record = await agent.wait(answer.task_id, PATIENCE_S)
+            report = await agent.report()
+            return record, sum(report.queue.outbox.values()), report.link.state
+
+    record, unsent, link = asyncio.run(story())
+    assert record is not None
+    assert record.state is State.DONE
+    assert (unsent, link) == (1, "down")
+
+
+def test_leases_are_renewed_while_the_coordinator_speaks(connect: Connect) -> None:
+    async def story() -> tuple[float, bool]:
+        async with connect() as net:
+            await net.until(lambda: is_welcomed(net))
+            long_one = place(net, a_command("sleep", "600"), number=1, lease_s=900.0)
+            await net.until(lambda: long_one in net.agent.core.entries)
+            place(net, a_command("true"), number=2, lease_s=900.0)
+            await net.until(lambda: net.coordinator.heard_of(TaskEnded))
+            kept = net.agent.parts.store.meta("link.lease_s")
+            return kept, long_one in net.agent.core.entries
+
+    assert asyncio.run(story()) == (900.0, True)
