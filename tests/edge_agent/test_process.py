@@ -102,6 +102,7 @@ StartAgent = Callable[..., Running]
 def start_agent(tmp_path: Path) -> Iterator[StartAgent]:
     """Starts agent processes on one data directory; what is left of them is ended by id."""
     processes: list[subprocess.Popen[bytes]] = []
+    clients: list[Client] = []
 
     def start(*, environ: dict[str, str] | None = None) -> Running:
         file = tmp_path / "agent.toml"
@@ -118,9 +119,12 @@ def start_agent(tmp_path: Path) -> Iterator[StartAgent]:
             assert process.poll() is None, "the agent has ended"
             assert time.monotonic() < deadline
             time.sleep(0.02)  # the process starts in its own time; polled with a deadline
-        return Running(process, Client.at(Endpoint(socket=path)))
+        clients.append(Client.at(Endpoint(socket=path)))
+        return Running(process, clients[-1])
 
     yield start
+    for client in clients:
+        client.close()
     for process in processes:
         process.kill()
         process.wait()

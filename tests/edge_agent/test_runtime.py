@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -27,7 +28,7 @@ RunAgent = Callable[..., AbstractAsyncContextManager[Agent]]
 PATIENCE_S = 30.0
 
 
-def command(*argv: str, **fields: object) -> TaskSpec:
+def command(*argv: str, **fields: Any) -> TaskSpec:
     resources = Resources(cpu_millicores=100, memory_bytes=1 << 26)
     return TaskSpec(**{"spec": CommandSpec(argv=argv), "kind": "test", "resources": resources, **fields})
 
@@ -202,7 +203,7 @@ def test_what_can_never_run_is_refused_at_the_door_with_what_is_missing(
 def test_watchers_see_each_change_and_waiting_ends_with_the_task(run_agent: RunAgent) -> None:
     async def story() -> list[str]:
         async with run_agent() as agent:
-            states = []
+            states: list[str] = []
             with agent.watch() as changes:
                 await submit(agent, command("true"))
                 while not states or states[-1] != "done":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
 
 import msgspec
 import pytest
@@ -193,7 +194,7 @@ def connect(run_agent: RunAgent, agent_settings: AgentSettings) -> Connect:
     return net
 
 
-def a_command(*argv: str, **fields: object) -> TaskSpec:
+def a_command(*argv: str, **fields: Any) -> TaskSpec:
     resources = Resources(cpu_millicores=100, memory_bytes=1 << 26)
     return TaskSpec(**{"spec": CommandSpec(argv=argv), "resources": resources, **fields})
 

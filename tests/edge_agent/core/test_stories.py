@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -12,8 +13,9 @@ from edge_agent.core.events import DevicesChanged, LinkChanged, StopRequested
 from edge_agent.core.limits import Limits
 from edge_agent.testing import CPU, FACTS, NPU, Behaviour, World
 from skerry.fence import Fence
+from skerry.ids import TaskId
 from skerry.messages import Lane, Outcome
-from skerry.task import Constraints, OnnxSpec, Resources, Tensor
+from skerry.task import Constraints, OnnxSpec, Resources, TaskSpec, Tensor
 from skerry.testing import a_task
 from task_queue.operations import Cancel, Drop, Enqueue, RecordPlacement, Refused, Return
 from task_queue.task import State
@@ -25,7 +27,7 @@ ENROLLED = type(FACTS)(
 )
 
 
-def small(**fields: object) -> Resources:
+def small(**fields: Any) -> Resources:
     return Resources(**{"cpu_millicores": 100, "memory_bytes": 1 << 20, **fields})
 
 
@@ -33,7 +35,7 @@ def failing(status: str, error: str = "no luck") -> Behaviour:
     return Behaviour(report=Report(status=status, error=error))
 
 
-def onnx_task(**fields: object) -> object:
+def onnx_task(**fields: Any) -> TaskSpec:
     spec = OnnxSpec(model=MODEL, inputs={"x": Tensor(dtype="float32", base64="AAAA", shape=(1,))})
     return a_task(spec=spec, kind="detect/x", **fields)
 
@@ -232,7 +234,7 @@ def test_a_task_that_no_device_takes_for_long_is_offered_to_the_coordinator(make
     assert world.get(task_id).state is State.HANDED_OVER
 
 
-def place(world: World, fence: Fence, task: object = None) -> str:
+def place(world: World, fence: Fence, task: TaskSpec | None = None) -> TaskId:
     task_id = world.ids.next()
     world.apply(
         Enqueue(task_id=task_id, task=task or a_task(), placement=fence, home_node="edge-9", lease_s=600.0)
