@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -50,7 +51,7 @@ def coordinator(answer: Answer) -> Iterator[str]:
         thread.join()
 
 
-def enrolment_for(asked: EnrolRequest, key: PrivateKey, **fields: str) -> Enrolment:
+def enrolment_for(asked: EnrolRequest, key: PrivateKey, **fields: Any) -> Enrolment:
     return Enrolment(
         **{
             "fleet": "f",
