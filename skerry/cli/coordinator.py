@@ -11,11 +11,12 @@ import typer
 
 from skerry.cli.connect import JsonOption
 from skerry.cli.files import become, make_private, write_settings
-from skerry.cli.output import duration, print_json, print_table
+from skerry.cli.output import duration, print_fields, print_json, print_table
 from skerry.cli.root import Group
 from skerry.documents import NodePage, TokenIssued
 from skerry.endpoint import Endpoint, find_coordinator, read_secret
 from skerry.http import HttpConnection
+from skerry.ids import check_name
 from skerry.node import NodeRecord
 
 app = typer.Typer(cls=Group, help="Run a fleet's coordinator on this machine.", no_args_is_help=True)
@@ -108,6 +109,11 @@ def token(
 
 
 def nodes(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only this node, in full.")] = None,
+    revoke: Annotated[
+        bool, typer.Option("--revoke", help="Put NAME out of the fleet: its key counts for nothing any more.")
+    ] = False,
+    release: Annotated[bool, typer.Option("--release", help="End NAME's quarantine.")] = False,
     config: WhereConfig = None,
     url: WhereUrl = None,
     token_file: WhereToken = None,
@@ -117,24 +123,38 @@ def nodes(
 
     Example: skerry nodes --config cloud/coordinator.toml
     """
+    if (revoke or release) and (name is None or (revoke and release)):
+        raise typer.BadParameter("--revoke and --release take the NAME of one node, and exclude each other")
     with connection(config, url, token_file) as http:
-        page = http.json(NodePage, "GET", NODES_PATH)
+        if name is None:
+            _print_nodes(http.json(NodePage, "GET", NODES_PATH), as_json=as_json)
+        else:
+            _print_node(_one(http, name, revoke=revoke, release=release), as_json=as_json)
+
+
+def _one(http: HttpConnection, name: str, *, revoke: bool, release: bool) -> NodeRecord:
+    path = f"{NODES_PATH}/{check_name(name, what='node')}"
+    if release:
+        return http.json(NodeRecord, "POST", f"{path}/release", body=b"")
+    return http.json(NodeRecord, "DELETE" if revoke else "GET", path)
+
+
+def _print_nodes(page: NodePage, *, as_json: bool) -> None:
     if as_json:
         print_json(page)
         return
-    columns = (
-        "node",
-        "region",
-        "site",
-        "status",
-        "seen",
-        "devices",
-        "running",
-        "queued",
-        "version",
-    )
+    columns = ("node", "region", "site", "status", "seen", "devices", "running", "queued", "version")
     rows = [_row(node) for node in page.nodes]
     print_table(columns, rows, empty="no node is enrolled; `skerry coordinator token` prints a token for one")
+
+
+def _print_node(node: NodeRecord, *, as_json: bool) -> None:
+    if as_json:
+        print_json(node)
+        return
+    names = ("node", "region", "site", "status", "seen", "devices", "running", "queued", "version")
+    key = node.public_key or "none: it may not speak"
+    print_fields({**dict(zip(names, _row(node), strict=True)), "session": node.session, "key": key})
 
 
 def _row(node: NodeRecord) -> tuple[object, ...]:
