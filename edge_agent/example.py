@@ -60,7 +60,16 @@ def _setting(dotted: str, name: str, default: Any, note: str, given: dict[str, A
 
 
 def _notes(kind: type[msgspec.Struct]) -> dict[str, str]:
-    """Read the `#:` notes of each field, above it or behind it."""
+    """Read the `#:` notes of each field, those it inherits among them."""
+    notes: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        if issubclass(base, msgspec.Struct) and base is not msgspec.Struct:
+            notes.update(_own_notes(base))
+    return notes
+
+
+def _own_notes(kind: type[msgspec.Struct]) -> dict[str, str]:
+    """Read the notes in the class's own source, above a field or behind it."""
     notes: dict[str, str] = {}
     above: list[str] = []
     for line in inspect.getsource(kind).splitlines():

@@ -46,6 +46,12 @@ class ApiSettings(_Table, frozen=True, kw_only=True):
     client_ca: str = ""  #: clients must show a certificate of this CA
 
 
+class AgentMqttSettings(MqttSettings, frozen=True, kw_only=True):
+    """How to reach the broker."""
+
+    url: str = ""  #: mqtt://host:port, or mqtts://host:port for TLS; empty: the broker that enrolment named
+
+
 class CoordinatorSettings(_Table, frozen=True, kw_only=True):
     """The coordinator's HTTP interface, for content and enrolment."""
 
@@ -110,7 +116,7 @@ class AgentSettings(_Table, frozen=True, kw_only=True):
     data_dir: str = "/var/lib/skerry-agent"  #: queue, content and the node's key; one agent owns it
     node: NodeSettings = NodeSettings()
     api: ApiSettings = ApiSettings()
-    mqtt: MqttSettings = MqttSettings(url="")  #: url empty: the broker that enrolment named
+    mqtt: AgentMqttSettings = AgentMqttSettings()
     coordinator: CoordinatorSettings = CoordinatorSettings()
     queue: QueueSettings = QueueSettings()
     content: ContentSettings = ContentSettings()

@@ -106,3 +106,10 @@ def test_any_host_name_becomes_a_node_name(monkeypatch: pytest.MonkeyPatch, host
     monkeypatch.setattr("socket.gethostname", lambda: host)
 
     assert check_name(default_node_name(), what="node")
+
+
+def test_a_table_without_entries_is_the_same_as_none(tmp_path: Path) -> None:
+    config = tmp_path / "agent.toml"
+    config.write_text(example_toml())
+
+    assert load_settings(AgentSettings, path=config) == AgentSettings()
