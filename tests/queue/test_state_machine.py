@@ -72,6 +72,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.running: dict[TaskId, Fence] = {}
         self.claimed: set[TaskId] = set()
         self.succeeded: set[TaskId] = set()
+        self.known: dict[TaskId, Fence] = {}  # the highest placement that was accepted for a task
         self.placements = 0
 
     def teardown(self) -> None:
@@ -140,6 +141,8 @@ class QueueMachine(RuleBasedStateMachine):
         record = self.stores[0].get(task_id)
         assert record is not None
         answer = self.one(Enqueue(task_id=task_id, task=record.task, placement=fence, lease_s=15.0))
+        if isinstance(answer, Enqueued):
+            self.known[task_id] = max(fence, self.known.get(task_id, fence), key=lambda each: each.path)
         if before in FINAL and isinstance(answer, Enqueued) and answer.is_new:
             assert before in (State.DEAD, State.CANCELLED)
             self.to_the_back(task_id)
@@ -154,6 +157,9 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(limit=st.integers(0, 3))
     def claim(self, limit: int) -> None:
+        self.claim_some(limit)
+
+    def claim_some(self, limit: int) -> list[TaskId]:
         answer = self.one(Claim(limit=limit))
         assert isinstance(answer, Claimed)
         for claimed in answer.tasks:
@@ -161,6 +167,15 @@ class QueueMachine(RuleBasedStateMachine):
             assert claimed.task_id not in self.succeeded, "a finished task runs again"
             self.assert_in_turn(claimed.task_id)
             self.claimed.add(claimed.task_id)
+        return [claimed.task_id for claimed in answer.tasks]
+
+    @rule(limit=st.integers(1, 4))
+    def claim_and_start(self, limit: int) -> None:
+        self.start_some(limit)
+
+    def start_some(self, limit: int) -> None:
+        for task_id in self.claim_some(limit):
+            self.start_one(task_id)
 
     def assert_in_turn(self, task_id: TaskId) -> None:
         if task_id in self.keys:
@@ -171,7 +186,9 @@ class QueueMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.claimed)
     @rule(data=st.data())
     def start(self, data: st.DataObject) -> None:
-        task_id = data.draw(st.sampled_from(sorted(self.claimed)))
+        self.start_one(data.draw(st.sampled_from(sorted(self.claimed))))
+
+    def start_one(self, task_id: TaskId) -> None:
         answer = self.one(Start(task_id=task_id, device="cpu0"))
         assert isinstance(answer, Started), answer
         used = self.fences.setdefault(task_id, [])
@@ -180,6 +197,14 @@ class QueueMachine(RuleBasedStateMachine):
         used.append(answer.fence)
         self.claimed.discard(task_id)
         self.running[task_id] = answer.fence
+
+    @precondition(lambda self: self.running)
+    @rule(counts=st.booleans())
+    def fail_and_start_again_what_is_running(self, counts: bool) -> None:
+        for task_id, fence in list(self.running.items()):
+            self.left(self.one(Fail(task_id=task_id, fence=fence, outcome=FAILED, counts=counts)))
+        self.start_some(4)
+        self.end_all_stale()
 
     @precondition(lambda self: self.claimed)
     @rule(data=st.data(), how=st.sampled_from(["release", "park", "hand_over", "refuse"]))
@@ -214,23 +239,26 @@ class QueueMachine(RuleBasedStateMachine):
         assert isinstance(answer, Changed)
         self.left(answer)
 
-    @precondition(lambda self: self.fences)
-    @rule(data=st.data(), is_success=st.booleans())
-    def end_under_a_stale_fence(self, data: st.DataObject, is_success: bool) -> None:
-        task_id = data.draw(st.sampled_from(sorted(self.fences)))
-        fence = data.draw(st.sampled_from(self.fences[task_id]))
-        before = self.state(task_id)
-        if fence == self.running.get(task_id):
-            return
-        outcome = SUCCEEDED if is_success else FAILED
-        self.one((Finish if is_success else Fail)(task_id=task_id, fence=fence, outcome=outcome))
-        assert self.state(task_id) is before, "a stale attempt changed its task"
+    @rule()
+    def end_under_every_stale_fence(self) -> None:
+        self.end_all_stale()
+
+    def end_all_stale(self) -> None:
+        for task_id, fences in self.fences.items():
+            before = self.state(task_id)
+            for fence in fences:
+                if fence != self.running.get(task_id):
+                    self.do(
+                        Finish(task_id=task_id, fence=fence, outcome=SUCCEEDED),
+                        Fail(task_id=task_id, fence=fence, outcome=FAILED),
+                    )
+            assert self.state(task_id) is before, "a stale attempt changed its task"
 
     @precondition(lambda self: self.accepted)
     @rule(data=st.data(), how=st.sampled_from(["cancel", "replay", "drop", "record", "return"]))
     def act_from_outside(self, data: st.DataObject, how: str) -> None:
         task_id = data.draw(st.sampled_from(self.accepted))
-        fence = Fence((1, self.placements), 1)
+        fence = Fence((1, data.draw(st.integers(1, self.placements + 1))), 1)
         decision = Decision(task_id=task_id, decided_by="coordinator:greedy", wall_s=0.0)
         ops: dict[str, Operation] = {
             "cancel": Cancel(task_id=task_id),
@@ -239,8 +267,13 @@ class QueueMachine(RuleBasedStateMachine):
             "record": RecordPlacement(task_id=task_id, fence=fence, node="n", decision=decision),
             "return": Return(task_id=task_id, fence=fence, outcome=Outcome(status="failed")),
         }
+        before = self.state(task_id)
         answer = self.one(ops[how])
         self.left(answer)
+        if how in ("record", "return", "drop") and isinstance(answer, Changed) and before not in FINAL:
+            known = self.known.get(task_id, fence)
+            assert known.path <= fence.path, "an older placement had its way"
+            self.known[task_id] = fence
         if how == "replay" and isinstance(answer, Changed):
             self.to_the_back(task_id)
 
@@ -299,8 +332,8 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 QueueMachine.TestCase.settings = settings(
-    max_examples=60,
-    stateful_step_count=40,
+    max_examples=80,
+    stateful_step_count=50,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
