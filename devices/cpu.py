@@ -126,8 +126,8 @@ def _mounts(number: str, names: str) -> Iterator[tuple[str, tuple[str, ...]]]:
 def _upwards(mount: str, path: str) -> Iterator[str]:
     """Each group from the process's own up to the mount: a limit of an ancestor binds too.
 
-    Inside a container the path may be that of the host; its directories are then absent, the mount itself is
-    ours.
+    Inside a container the path may be that of the host; its directories are then absent,
+    the mount itself is ours.
     """
     for group in (PurePosixPath(path), *PurePosixPath(path).parents):
         yield mount + str(group).rstrip("/")

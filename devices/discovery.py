@@ -1,5 +1,6 @@
-"""Discovery: what this node has, and an executor for each use of it. Owns the wiring of backends and
-executors.
+"""Discovery: what this node has, and an executor for each use of it.
+
+Owns the wiring of backends and executors.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Emulated boards: accelerators that are not here. Owns their fixtures and the model of their speed and
-power.
+"""Emulated boards: accelerators that are not here.
+
+Owns their fixtures and the model of their speed and power.
 
 A board computes the real result on the processor, through the same child as everything else, and takes the
 time the model says when the board would be slower. It never claims to be faster than the computation was.

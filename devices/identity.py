@@ -1,8 +1,9 @@
-"""Who a device and a machine are. Owns stable ids and the hardware fingerprint; never uses an enumeration
-index.
+"""Who a device and a machine are.
 
-Ids are hashes keyed by the machine id: stable across reboots, and nothing about the machine can be read from
-them.
+Owns stable ids and the hardware fingerprint; never uses an enumeration index.
+
+Ids are hashes keyed by the machine id: stable across reboots, and nothing about the
+machine can be read from them.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ def hardware_id(reader: SysReader, cpu_model: str) -> str:
     """Return a fingerprint of the hardware, `<source>-<16 hex>`, the same after a reinstallation.
 
     source: firmware (a serial number), network (addresses of built-in network cards) or install (only the
-    machine id could be read, which a copied disk carries along: the weakest). Two ids of different source do
-    not compare.
+    machine id could be read, which a copied disk carries along: the weakest). Two ids of
+    different source do not compare.
     """
     serial = _serial(reader)
     if serial:

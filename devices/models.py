@@ -63,9 +63,7 @@ def tone_of(result: Mapping[str, Any]) -> float:
 
 
 def magika_inputs(data: bytes) -> dict[str, Tensor]:
-    """Return magika's inputs for a file's content: its first and last bytes, without outer white space,
-    padded.
-    """
+    """Return magika's inputs for a file: its first and last bytes without outer white space, padded."""
     settings = _magika_settings()
     block, pad = int(settings["block_size"]), int(settings["padding_token"])
     first, last = int(settings["beg_size"]), int(settings["end_size"])

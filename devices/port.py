@@ -13,8 +13,9 @@ from skerry.task import ExecutorSpec
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """One attempt. blobs: content hash → verified local file. Commands see SKERRY_TASK_ID and
-    SKERRY_FENCE.
+    """One attempt.
+
+    blobs: content hash → verified local file. Commands see SKERRY_TASK_ID and SKERRY_FENCE.
     """
 
     task_id: str
@@ -42,9 +43,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Executor(Protocol):
-    """Runs attempts on one device, at most `device.slots` at once, each in a child process of its own
-    channel.
-    """
+    """Runs attempts on one device, at most `device.slots` at once, in a child process."""
 
     @property
     def device(self) -> Device:
@@ -52,15 +51,14 @@ class Executor(Protocol):
         ...
 
     async def run(self, job: Job) -> Report:
-        """Run one attempt to its end. Never raises for what a task or a device does; cancellation kills
-        it.
+        """Run one attempt to its end.
+
+        Never raises for what a task or a device does; cancellation kills it.
         """
         ...
 
     def cancel(self, task_id: str) -> None:
-        """Stop an attempt: its run() returns a report with status cancelled; nothing happens if it is not
-        running.
-        """
+        """Stop an attempt: its run() reports cancelled. Nothing happens if it is not running."""
         ...
 
     async def stop(self) -> None:

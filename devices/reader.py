@@ -1,5 +1,6 @@
-"""The one reader of /sys and /proc. Owns paths, size caps and the wording of failures; knows nothing of
-devices.
+"""The one reader of /sys and /proc.
+
+Owns paths, size caps and the wording of failures; knows nothing of devices.
 
 A reading is a value or a reason, never a default number and never an exception: sensors that answer EINVAL,
 EIO or nothing at all are everyday cases.

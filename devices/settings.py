@@ -43,8 +43,8 @@ class DeviceSettings(msgspec.Struct, frozen=True, kw_only=True):
     cpu_slots: Count | None = None
     #: Boards to emulate, by name (see docs/reference/devices.md); a name may stand more than once.
     emulated: tuple[str, ...] = ()
-    #: User for commands that are not privileged; only an agent started as root can change it. Default: the
-    #: agent's.
+    #: User for commands that are not privileged; default: the agent's own. Only an agent started as root
+    #: can change it.
     command_user: str | None = None
     #: A file to which each finished inference appends a line; commands find it in $SKERRY_WITNESS.
     witness: str | None = None

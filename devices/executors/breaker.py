@@ -28,8 +28,9 @@ class Breaker:
         return self._open_until is not None
 
     def fault(self, now: Instant, reason: str, *, share: float) -> None:
-        """Open. share: 0 to 1, from a random source; the wait lies between half and all of its full
-        length.
+        """Open.
+
+        share: 0 to 1, from a random source; the wait lies between half and all of its full length.
         """
         full_s = min(self._limit_s, self._base_s * 2.0 ** min(self._faults, _MOST_DOUBLINGS))
         self._faults += 1

@@ -1,8 +1,9 @@
-"""The channel between an agent and an executor child: messages and their framing. Sans-I/O: bytes in,
-messages out.
+"""The channel between an agent and an executor child: messages and their framing.
 
-A frame is four bytes of length, big-endian, and one message in MessagePack. Neither side trusts the other's
-bytes.
+Sans-I/O: bytes in, messages out.
+
+A frame is four bytes of length, big-endian, and one message in MessagePack.
+Neither side trusts the other's bytes.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True, tag=lambda name: name.
 
 
 class Load(_Message, frozen=True, kw_only=True):
-    """First message to a child: which executor it is, on which device, within which limits. See
-    ChildSettings.
+    """First message to a child: which executor it is, on which device, within which limits.
+
+    See ChildSettings.
     """
 
     kind: str

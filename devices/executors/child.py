@@ -1,5 +1,6 @@
-"""Entry of an executor child: `python -m devices.executors.child FD PARENT`. Owns its start and its heartbeat
-thread.
+"""Entry of an executor child: `python -m devices.executors.child FD PARENT`.
+
+Owns its start and its end of the channel.
 
 FD is its end of the channel, PARENT the agent's process id. It imports a runtime only once Load says which.
 """

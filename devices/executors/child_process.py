@@ -1,5 +1,6 @@
-"""One executor child as the agent sees it: started, watched, spoken to, ended. Owns a single life of the
-process.
+"""One executor child as the agent sees it: started, watched, spoken to, ended.
+
+Owns a single life of the process.
 
 It never starts another: that is the executor's decision.
 """
@@ -188,9 +189,7 @@ class Child:
         self._results.clear()
 
     async def _exit(self) -> None:
-        """Wait for the process's end; kill it when it takes long, and give up when even that does not
-        help.
-        """
+        """Wait for the end; kill when that takes long; give up when even that does not help."""
         exited = self._process.exited
         await asyncio.wait({exited}, timeout=self._settings.kill_grace_s)
         if not exited.done():
@@ -206,8 +205,9 @@ class Child:
 
 
 async def start_child(load: Load, settings: ChildSettings, marker: str) -> Child:
-    """Start a child and hand it load; it is ready only after `ready`.  Raises ChildLost when it cannot be
-    started.
+    """Start a child and hand it load; it is ready only after `ready`.
+
+    Raises ChildLost when it cannot be started.
 
     marker: the agent's environment entry, by which the next agent finds what this one left behind.
     The calling thread must live as long as the child: the kernel ends the child with it.
@@ -244,9 +244,7 @@ def _spawn(
 
 
 def _environment(marker: str, own: str, threads: int) -> dict[str, str]:
-    """Inherit only what a Python program needs; thread pools of numeric libraries are sized before they
-    load.
-    """
+    """Inherit only what Python needs; pools of numeric libraries are sized before they load."""
     kept = ("PATH", "LANG", "LC_ALL", "HOME", "TMPDIR", "LD_LIBRARY_PATH", "VIRTUAL_ENV")
     environment = {name: os.environ[name] for name in kept if name in os.environ}
     for pool in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):

@@ -1,5 +1,6 @@
-"""The command executor inside its child: one event loop, no threads. Owns running commands and their whole
-end.
+"""The command executor inside its child: one event loop, no threads.
+
+Owns running commands and their whole end.
 
 It dies with the agent, but not before it has killed what it started: the kernel tells it with SIGTERM, and
 the channel's end tells it too. Should it be killed itself, the kernel kills the direct commands, the agent

@@ -1,5 +1,6 @@
-"""The onnx executor inside its child: loaded models, attempts on threads, the heartbeat. Never imported by an
-agent.
+"""The onnx executor inside its child: loaded models, attempts on threads, the heartbeat.
+
+Never imported by an agent.
 
 onnxruntime gives the interpreter away while it computes, so threads are enough for the slots of one device.
 """

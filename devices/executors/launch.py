@@ -38,8 +38,8 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 def account_for(spec: CommandSpec, name: str | None) -> Account | None:
     """Return the user a command runs as, None for the agent's own.
 
-    Raises CommandRefused when the settings name one and the agent may not change its user or does not know
-    it.
+    Raises CommandRefused when the settings name one and the agent may not change its user, or
+    does not know it.
     """
     if spec.privileged or name is None:
         return None
@@ -81,8 +81,9 @@ def environment_of(run: Run, spec: CommandSpec, home: Path, load: Load) -> dict[
 
 
 def find_program(argv: tuple[str, ...], environment: Mapping[str, str], home: Path) -> str:
-    """Return the absolute path of the program.  Raises CommandRefused, naming it and where it was looked
-    for.
+    """Return the absolute path of the program.
+
+    Raises CommandRefused, naming it and where it was looked for.
     """
     name = argv[0]
     if any("\0" in argument for argument in argv):

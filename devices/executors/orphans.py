@@ -1,5 +1,6 @@
-"""Processes left behind by an agent that died. Owns the marker in their environment; kills only what carries
-it.
+"""Processes left behind by an agent that died.
+
+Owns the marker in their environment; kills only what carries it.
 
 A process that wiped its environment is not found here; the service unit's control group ends that one.
 """
@@ -40,9 +41,7 @@ def end_orphans(data_dir: Path) -> int:
 
 
 def marked(entry: str, reader: SysReader | None = None) -> tuple[int, ...]:
-    """Return the living processes with this entry in their environment, this one and its ancestors left
-    out.
-    """
+    """Return the processes with this entry in their environment, without this one and its ancestors."""
     reader = reader or SysReader()
     pids = [int(name) for name in reader.names("/proc").or_else(()) if name.isdecimal()]
     spared = _lineage(reader)
@@ -50,9 +49,7 @@ def marked(entry: str, reader: SysReader | None = None) -> tuple[int, ...]:
 
 
 def end_marked(entry: str) -> int:
-    """Kill every process with this entry in its environment, wait for them to go, and return how many there
-    were.
-    """
+    """Kill every process with this entry in its environment, wait, and return how many there were."""
     reader, killed = SysReader(), set[int]()
     deadline = time.monotonic() + _PATIENCE_S
     # Again and again: what was about to fork may have done so while we looked.

@@ -1,5 +1,6 @@
-"""The executor in the agent: attempts, their limits, and the health of one device. Owns when a child is
-started.
+"""The executor in the agent: attempts, their limits, and the health of one device.
+
+Owns when a child is started.
 
 A child's death or silence ends the attempts on it as device_fault, opens the breaker, and a probe closes it
 again. No executor shares anything with another: one bad device never touches its neighbours.
@@ -112,8 +113,9 @@ class ProcessExecutor:
         return self._child.pid if self._child else None
 
     async def run(self, job: Job) -> Report:
-        """Run one attempt to its end. Never raises for what a task or a device does; cancellation kills
-        it.
+        """Run one attempt to its end.
+
+        Never raises for what a task or a device does; cancellation kills it.
         """
         if isinstance(job.spec, CommandSpec) != (self._load.kind == "command"):
             return Report(
@@ -136,9 +138,7 @@ class ProcessExecutor:
                 del self._attempts[job.task_id]
 
     def cancel(self, task_id: str) -> None:
-        """Stop an attempt: its run() returns a report with status cancelled; nothing happens if it is not
-        running.
-        """
+        """Stop an attempt: its run() reports cancelled. Nothing happens if it is not running."""
         attempt = self._attempts.get(task_id)
         if attempt is not None:
             attempt.end("cancelled", self._settings.kill_grace_s * 2)
@@ -180,8 +180,9 @@ class ProcessExecutor:
         return await self._launch()
 
     async def _launch(self) -> Child:
-        """Return the running child, or a new one. One start at a time; nobody's cancellation ends it
-        half-way.
+        """Return the running child, or a new one.
+
+        One start at a time; nobody's cancellation ends it half-way.
         """
         if self._stopping.is_set():
             raise ChildLost("the executor was stopped")

@@ -124,8 +124,9 @@ def _bytes(name: str, tensor: Tensor, blobs: Mapping[str, str]) -> bytes:
 
 
 def read_content(content: str, blobs: Mapping[str, str], *, what: str) -> bytes:
-    """Return content by its hash, verified.  Raises InputMissing when it is absent or does not match its
-    hash.
+    """Return content by its hash, verified.
+
+    Raises InputMissing when it is absent or does not match its hash.
     """
     path = blobs.get(content)
     if path is None:

@@ -1,5 +1,6 @@
-"""The witness: a file in which every effect leaves a line. Owns the line's form; nobody here reads it
-back.
+"""The witness: a file in which every effect leaves a line.
+
+Owns the line's form; nobody here reads it back.
 """
 
 from __future__ import annotations

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
 
+from devices.executors.orphans import marked
 from devices.executors.process import ProcessExecutor
 from devices.models import locate_builtin_models, tone_of, tone_task_inputs
 
@@ -176,3 +179,39 @@ def test_a_stopped_child_is_replaced(bench: Bench) -> None:
         assert (await executor.run(bench.command("true", number=2))).status == "succeeded"
 
     bench.play(scenario, bench.executor("command", heartbeat_timeout_s=2.0))
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("kind", ["onnx", "command"])
+def test_kills_at_random_moments_lose_no_attempt_and_leave_one_child(bench: Bench, kind: str) -> None:
+    chance = random.Random(f"kills-{kind}")  # the moments differ from run to run all the same: processes do
+    model = locate_builtin_models()["swift-f0"]
+    faults = 0
+
+    async def stubborn(executor: ProcessExecutor, number: int) -> None:
+        nonlocal faults
+        job = (
+            bench.onnx(model, tone_task_inputs(220.0), number=number)
+            if kind == "onnx"
+            else bench.command("sleep", "0.01", number=number)
+        )
+        while (report := await executor.run(job)).status != "succeeded":
+            assert report.status == "device_fault", report.error
+            faults += 1
+            await bench.until(lambda: executor.device.usable, "the device is back")
+
+    async def scenario(executor: ProcessExecutor) -> None:
+        work = asyncio.gather(*(stubborn(executor, number) for number in range(60)))
+        kills = 0
+        while not work.done() and kills < 6:
+            await asyncio.sleep(chance.uniform(0, 0.1))  # a moment of the work, whichever it is
+            if executor.child_pid is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(executor.child_pid, chance.choice([signal.SIGKILL, signal.SIGABRT]))
+                    kills += 1
+        await work
+
+        assert faults > 0
+        assert marked(bench.marker) == (executor.child_pid,)
+
+    bench.play(scenario, bench.executor(kind, backoff_limit_s=0.05))
