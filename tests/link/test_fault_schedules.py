@@ -97,7 +97,7 @@ class Story:
 
 
 @settings(
-    max_examples=400,
+    max_examples=250,
     derandomize=True,
     deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

@@ -1,0 +1,129 @@
+"""A process's key and its enrolment: whole on disk or not there, and silent about what is secret."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from skerry.errors import IdentityError
+from skerry.identity import Enrolment, PrivateKey, parse_public_key, verify
+
+ENROLMENT = Enrolment(
+    fleet="demo",
+    node="north-1",
+    region="north",
+    coordinator_url="http://127.0.0.1:8080",
+    coordinator_public_key="ab" * 32,
+    broker_url="mqtts://broker:8883",
+    broker_username="demo/north-1",
+    broker_password="hunter2",
+)
+
+
+def test_a_key_is_made_once_and_private_to_its_owner(tmp_path: Path) -> None:
+    path = tmp_path / "state" / "node.key"
+
+    made = PrivateKey.load_or_create(path)
+    again = PrivateKey.load_or_create(path)
+
+    assert again.public_hex == made.public_hex
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert os.listdir(path.parent) == ["node.key"]
+
+
+def test_makers_that_race_agree_on_one_key(tmp_path: Path) -> None:
+    path = tmp_path / "node.key"
+
+    with ThreadPoolExecutor(8) as pool:
+        keys = set(pool.map(lambda _: PrivateKey.load_or_create(path).public_hex, range(32)))
+
+    assert len(keys) == 1
+    assert os.listdir(tmp_path) == ["node.key"]
+
+
+@pytest.mark.parametrize("damage", [b"", b"\x00" * 100, b"-----BEGIN PRIVATE KEY-----\nAAAA\n"])
+def test_a_damaged_key_is_named_and_left_alone(tmp_path: Path, damage: bytes) -> None:
+    path = tmp_path / "node.key"
+    path.write_bytes(damage)
+    path.chmod(0o600)
+
+    with pytest.raises(IdentityError, match="restore it from a backup") as error:
+        PrivateKey.load_or_create(path)
+
+    assert str(path) in str(error.value)
+    assert path.read_bytes() == damage
+
+
+def test_a_key_that_others_can_read_is_not_used(tmp_path: Path) -> None:
+    path = tmp_path / "node.key"
+    PrivateKey.load_or_create(path)
+    path.chmod(0o644)
+
+    with pytest.raises(IdentityError, match="chmod 600"):
+        PrivateKey.load_or_create(path)
+
+
+def test_a_directory_that_cannot_be_written_is_said_so(tmp_path: Path) -> None:
+    in_the_way = tmp_path / "file"
+    in_the_way.touch()
+
+    with pytest.raises(IdentityError, match="cannot be"):
+        PrivateKey.load_or_create(in_the_way / "node.key")
+
+
+def test_a_signature_is_its_holders_over_these_bytes() -> None:
+    key, other = PrivateKey.generate(), PrivateKey.generate()
+    public = bytes.fromhex(key.public_hex)
+    signature = key.sign(b"data")
+
+    assert verify(public, signature, b"data")
+    assert not verify(public, signature, b"date")
+    assert not verify(bytes.fromhex(other.public_hex), signature, b"data")
+    assert not verify(public, signature[:-1], b"data")
+    assert not verify(b"short", signature, b"data")
+
+
+def test_a_private_key_neither_shows_itself_nor_travels(tmp_path: Path) -> None:
+    path = tmp_path / "node.key"
+    key = PrivateKey.load_or_create(path)
+
+    assert repr(key) == f"PrivateKey(public={key.public_hex})"
+    with pytest.raises(TypeError):
+        pickle.dumps(key)
+
+
+@pytest.mark.parametrize("text", ["", "zz" * 32, "ab" * 31, "ab" * 33])
+def test_what_is_no_public_key_is_refused(text: str) -> None:
+    with pytest.raises(IdentityError, match="64 hex digits"):
+        parse_public_key(text)
+
+
+def test_an_enrolment_comes_back_as_it_was_saved(tmp_path: Path) -> None:
+    path = tmp_path / "enrolment.json"
+
+    ENROLMENT.save(path)
+    msgspec.structs.replace(ENROLMENT, site="pier").save(path)
+
+    assert Enrolment.load(path) == msgspec.structs.replace(ENROLMENT, site="pier")
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert os.listdir(tmp_path) == ["enrolment.json"]
+
+
+def test_no_enrolment_is_none_and_a_damaged_one_says_what_to_do(tmp_path: Path) -> None:
+    path = tmp_path / "enrolment.json"
+    assert Enrolment.load(path) is None
+
+    path.write_text('{"fleet": "demo"')
+    with pytest.raises(IdentityError, match="skerry enrol"):
+        Enrolment.load(path)
+
+
+def test_an_enrolment_does_not_show_its_password() -> None:
+    assert "hunter2" not in repr(ENROLMENT)
+    assert "hunter2" not in f"{ENROLMENT}"
+    assert "demo/north-1" in repr(ENROLMENT)
