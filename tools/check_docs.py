@@ -103,6 +103,8 @@ def wrong_command(words: list[str]) -> str | None:
     options = known_options(command)
     rest = iter(words)
     for word in rest:
+        if word == "--":  # what follows is a task's own words
+            return None
         name, equals, _ = word.partition("=")
         if name.startswith("-") and name != "-":
             if name not in options:
