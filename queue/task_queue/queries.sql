@@ -229,7 +229,8 @@ VALUES (:lane, :seq, :kind, :key, :coalesce, :body);
 
 -- name: delete_coalesced
 -- Take the older messages of a coalescing key back.
-DELETE FROM outbox WHERE lane = :lane AND "coalesce" != '' AND "coalesce" = :coalesce;
+DELETE FROM outbox INDEXED BY outbox_coalesce
+WHERE lane = :lane AND "coalesce" != '' AND "coalesce" = :coalesce;
 
 -- name: trim_outbox
 -- Delete a slice of what the other side has committed.
