@@ -63,8 +63,8 @@ def _ask(settings: AgentSettings, url: str, body: bytes) -> EnrolAnswer:
     ca = Path(settings.coordinator.ca_file).expanduser() if settings.coordinator.ca_file else None
     connection = HttpConnection(
         Endpoint(url=url.rstrip("/"), ca=ca),
-        service="the coordinator",
-        start_hint="check the address and that the coordinator runs",
+        service="coordinator",
+        start_hint="skerry coordinator run (or check the address)",
     )
     try:
         return connection.json(EnrolAnswer, "POST", ENROL_PATH, body=body)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import http.client
 import socket
 import ssl
-import threading
+from collections import deque
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,7 +28,7 @@ _GONE = (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError, 
 
 
 class HttpConnection:
-    """One endpoint; requests one after the other on one kept connection. Safe to share by threads."""
+    """One endpoint; connections are kept and used again. Threads may share it: each request has its own."""
 
     def __init__(self, endpoint: Endpoint, *, service: str, start_hint: str, timeout_s: float = 30.0) -> None:
         """service, start_hint: for the message when nothing listens.  Nothing is connected yet."""
@@ -36,8 +36,7 @@ class HttpConnection:
         self._service = service
         self._start_hint = start_hint
         self._timeout_s = timeout_s
-        self._lock = threading.Lock()
-        self._open: http.client.HTTPConnection | None = None
+        self._idle: deque[http.client.HTTPConnection] = deque()  # append and pop are atomic
 
     def request(
         self,
@@ -55,15 +54,17 @@ class HttpConnection:
         may_repeat: a kept connection that turns out closed is made anew and the request sent again.
         Raises ServiceUnreachable when nothing listens or the answer does not come.
         """
-        with self._lock:
-            kept = self._open is not None
-            try:
-                return self._once(method, path, body, headers, wait_s)
-            except _GONE as error:
-                self.close()
-                if not (kept and may_repeat and not hasattr(body, "read")):
-                    raise self._unreachable(error) from error
-            return self._once(method, path, body, headers, wait_s)
+        kept = self._take()
+        connection = kept or self._connect()
+        try:
+            return self._once(connection, method, path, body, headers, wait_s)
+        except _GONE as error:
+            if not (kept and may_repeat and not hasattr(body, "read")):
+                raise self._unreachable(error) from error
+        try:
+            return self._once(self._connect(), method, path, body, headers, wait_s)
+        except _GONE as error:
+            raise self._unreachable(error) from error
 
     def json(self, kind: type[T], method: str, path: str, *, body: Body = None, wait_s: float = 0.0) -> T:
         """Return an answer's JSON as `kind`."""
@@ -98,28 +99,43 @@ class HttpConnection:
         self.close()
 
     def close(self) -> None:
-        """Close the kept connection; the next request makes a new one."""
-        if self._open is not None:
-            self._open.close()
-            self._open = None
+        """Close the kept connections; the next request makes a new one."""
+        while (connection := self._take()) is not None:
+            connection.close()
+
+    def _take(self) -> http.client.HTTPConnection | None:
+        try:
+            return self._idle.pop()
+        except IndexError:
+            return None
 
     def _once(
-        self, method: str, path: str, body: Body, headers: Mapping[str, str] | None, wait_s: float
+        self,
+        connection: http.client.HTTPConnection,
+        method: str,
+        path: str,
+        body: Body,
+        headers: Mapping[str, str] | None,
+        wait_s: float,
     ) -> tuple[int, bytes]:
-        if self._open is None:
-            self._open = self._connect()
-        connection = self._open
+        """One request and its answer; the connection is kept if it is still good, else closed."""
+        is_good = False
         try:
             if connection.sock is not None:
                 connection.sock.settimeout(self._timeout_s + wait_s)
             connection.request(method, path, body=body, headers=self._headers(headers))
             response = connection.getresponse()
             content = response.read()
+            is_good = not response.will_close
         except _GONE:
             raise
         except (OSError, http.client.HTTPException) as error:
-            self.close()
             raise self._unreachable(error) from error
+        finally:
+            if is_good:
+                self._idle.append(connection)
+            else:
+                connection.close()
         if response.status >= 400:
             raise problem_error(response.status, content)
         return response.status, content

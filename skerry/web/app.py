@@ -68,10 +68,18 @@ def build_app(
     )
     app[ACCESS] = access
     app[STOPPING] = asyncio.Event()
+    app.on_response_prepare.append(_add_headers)
     app.on_shutdown.append(_begin_stopping)
     for route in table:
         app.router.add_route(route.method, route.path, route.handler)
     return app
+
+
+async def _add_headers(request: web.Request, response: web.StreamResponse) -> None:
+    """Just before an answer's head is sent, streams and files included."""
+    for name, value in _SAFE_HEADERS.items():
+        response.headers[name] = value
+    response.headers["X-Request-Id"] = request.get(REQUEST_ID, "")
 
 
 async def _begin_stopping(app: web.Application) -> None:
@@ -193,7 +201,7 @@ def problem_response(shown: Problem, request: web.Request) -> web.Response:
 
 
 class _Observed:
-    """The outermost middleware: request id, safe headers, counts and durations by route."""
+    """The outermost middleware: request id, counts and durations by route."""
 
     __middleware_version__ = 1
 
@@ -209,8 +217,6 @@ class _Observed:
         try:
             response = await handler(request)
             status = response.status
-            if not response.prepared:
-                response.headers.update({**_SAFE_HEADERS, "X-Request-Id": request[REQUEST_ID]})
             return response
         finally:
             resource = request.match_info.route.resource

@@ -163,6 +163,20 @@ class _LosingProxy:
         self._thread.join(10)
 
 
+def test_a_thread_that_waits_holds_up_no_other(agent: Agent, client: Client) -> None:
+    handle = client.submit(a_task())
+    waiting = threading.Thread(target=handle.wait, args=(20,))
+    waiting.start()
+    agent.wait_for_listener()
+
+    others = [client.submit(a_task()) for _ in range(3)]
+    agent.succeed(handle.task_id)
+    waiting.join(20)
+
+    assert not waiting.is_alive()
+    assert len({handle.task_id, *(other.task_id for other in others)}) == 4
+
+
 def test_pages_lead_on(client: Client) -> None:
     ids = [client.submit(a_task()).task_id for _ in range(3)]
 

@@ -50,6 +50,7 @@ def test_events_tell_each_change(agent: Agent) -> None:
         lines = [stream.line() for _ in range(4)]
 
     assert stream.answer.headers["Content-Type"] == "text/event-stream"
+    assert stream.answer.headers["X-Content-Type-Options"] == "nosniff"
     assert lines == [
         "event: task",
         f'data: {{"task_id":"{task_id}","state":"ready"}}',
