@@ -47,11 +47,11 @@ def run_coordinator(settings: CoordinatorSettings) -> int:
     """Run until SIGTERM or SIGINT; return the exit status. A mistake of the user is one clear line."""
     logs.set_up(style=settings.log.format, level=settings.log.level)
     try:
-        asyncio.run(_serve_until_stopped(check_settings(settings)))
+        in_order = asyncio.run(_serve_until_stopped(check_settings(settings)))
     except SkerryError as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_STATUS.get(type(error), 2)
-    return 0
+    return 0 if in_order else 1
 
 
 @asynccontextmanager
@@ -154,7 +154,8 @@ async def _read_figures(office: Office) -> None:
         await asyncio.sleep(FIGURES_EVERY_S)
 
 
-async def _serve_until_stopped(settings: CoordinatorSettings) -> None:
+async def _serve_until_stopped(settings: CoordinatorSettings) -> bool:
+    """Run until told to stop (True) or until the core's thread failed (False)."""
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGTERM, signal.SIGINT):
@@ -164,6 +165,10 @@ async def _serve_until_stopped(settings: CoordinatorSettings) -> None:
         office.runtime.on_tick = manager.alive
         manager.ready(f"fleet {settings.fleet}, term {office.runtime.term}")
         log.info("coordinator of fleet %s, term %d, is running", settings.fleet, office.runtime.term)
-        await stopped.wait()
+        waits = [asyncio.create_task(event.wait()) for event in (stopped, office.thread.crashed)]
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        for wait in waits:
+            wait.cancel()
         manager.stopping()
         log.info("stopping")
+        return not office.thread.crashed.is_set()

@@ -39,7 +39,9 @@ class CoreThread:
         self._clock = clock
         self._jobs: queue.SimpleQueue[tuple[Job, Answer] | None] = queue.SimpleQueue()
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.Thread(target=self._work, name="core", daemon=True)
+        #: Set when the thread ended by an error: the process must end too, and be started again.
+        self.crashed = asyncio.Event()
+        self._thread = threading.Thread(target=self._guarded, name="core", daemon=True)
         self._thread.start()
 
     @property
@@ -80,6 +82,14 @@ class CoreThread:
         await asyncio.to_thread(self._thread.join)
 
     # --- the thread ---------------------------------------------------------------------------------------
+
+    def _guarded(self) -> None:
+        try:
+            self._work()
+        except BaseException:
+            log.critical("the core's thread ended; the coordinator must be started again", exc_info=True)
+            self._loop.call_soon_threadsafe(self.crashed.set)
+            raise
 
     def _work(self) -> None:
         group: list[tuple[Job, Answer]] = []
