@@ -93,6 +93,10 @@ class Run:
         """Return how many samples to take."""
         return quick if self.quick else full
 
+    def duration_s(self, full: float, quick: float) -> float:
+        """Return how long to measure a rate, seconds."""
+        return quick if self.quick else full
+
 
 class Benchmark(Protocol):
     """A module's `measure`: yields results as they come, cleans up after itself whatever happens."""
