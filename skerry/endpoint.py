@@ -62,7 +62,7 @@ def find_agent(
     if here.is_file():
         return _from_settings(here)
     places = list(_usual_places(env))
-    found = next((place for place in places if place.is_socket()), None)
+    found = next((place for place in places if _may_be_there(place)), None)
     if found is None:
         looked = ", ".join(map(str, [here, *places]))
         raise ServiceUnreachable(
@@ -95,7 +95,7 @@ def find_coordinator(
         home = Path(read_toml(here).get("data_dir") or COORDINATOR_DATA_DIR).expanduser().absolute()
         return Endpoint(socket=home / COORDINATOR_SOCKET_NAME)
     usual = Path(COORDINATOR_DATA_DIR) / COORDINATOR_SOCKET_NAME
-    if not usual.is_socket():
+    if not _may_be_there(usual):
         raise ServiceUnreachable(
             f"no coordinator found (looked for {here}, {usual}); say where it is with --config or --url"
         )
@@ -120,6 +120,14 @@ def _from_settings(path: Path) -> Endpoint:
     scheme = "https" if api.get("tls_certificate") else "http"
     token_file = Path(api.get("token_file") or home / "api-token").expanduser()
     return Endpoint(url=f"{scheme}://{api.get('tcp', '')}", token=read_secret(token_file))
+
+
+def _may_be_there(place: Path) -> bool:
+    """Whether a socket is there, or this user may not look: connecting then says what is missing."""
+    try:
+        return place.is_socket()
+    except PermissionError:
+        return True
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -95,6 +95,7 @@ _HTTP_NAMES = {
     403: ("forbidden", "This is not allowed"),
     404: ("not-found", "There is nothing here"),
     405: ("method-not-allowed", "This path does not know this method"),
+    408: ("too-slow", "The request came too slowly"),
     409: ("conflict", "This is not allowed now"),
     411: ("length-required", "The length is needed"),
     413: ("too-large", "The body is too large"),

@@ -15,14 +15,25 @@ from skerry.nearest import name_nearest
 from skerry.problem import problem
 from skerry.web.routes import BODY_LIMIT_BYTES
 
+#: A document is small: one that takes longer is a broken or an idle client, which must not hold a connection.
+BODY_TIME_S = 30.0
+
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
 
 
 async def read_body(request: web.Request, limit_bytes: int = BODY_LIMIT_BYTES) -> bytes:
-    """Return the whole body.  Raises the problem 413 that names the limit; it reads no further than that."""
+    """Return the whole body.  Raises problem 413 when it is above the limit, 408 when it comes too slowly."""
     if (request.content_length or 0) > limit_bytes:
         raise too_large(limit_bytes)
+    try:
+        async with asyncio.timeout(BODY_TIME_S):
+            return await _read(request, limit_bytes)
+    except TimeoutError as error:
+        raise problem(408, f"the body did not arrive within {BODY_TIME_S:g} s") from error
+
+
+async def _read(request: web.Request, limit_bytes: int) -> bytes:
     parts: list[bytes] = []
     size = 0
     async for part in request.content.iter_chunked(64 * 1024):

@@ -287,6 +287,15 @@ def test_the_agent_is_found_by_environment_then_settings_then_usual_places(tmp_p
     assert str(by_flag) == "/f"
 
 
+def test_a_place_that_may_not_be_looked_at_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_socket", refuse)
+
+    assert str(find_agent(environ={}, directory=tmp_path)) == "/run/skerry-agent/agent.sock"
+
+
 def test_settings_without_a_socket_lead_to_tcp_and_its_token(tmp_path: Path) -> None:
     config = tmp_path / "agent.toml"
     config.write_text(f'data_dir = "{tmp_path}"\n[api]\nsocket = "off"\ntcp = "127.0.0.1:8460"\n')

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from edge_agent.api import node
 from edge_agent.api.app import ROUTES
 from edge_agent.api.changes import Changes
 from skerry.documents import TaskChanged
@@ -75,6 +76,13 @@ def test_events_end_with_the_agent(agent: Agent) -> None:
         agent.thread.stop()
 
         assert [stream.line() for _ in range(3)] == ["event: stopping", "data: {}", ""]
+
+
+def test_a_quiet_stream_is_kept_open(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node, "KEEP_ALIVE_S", 0.02)
+
+    with Stream(agent) as stream:
+        assert stream.line() == ": still here"
 
 
 def test_a_listener_that_goes_is_forgotten(agent: Agent) -> None:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 from typing import Any
 
 import jsonschema
 import pytest
+
+from skerry.web import requests
 
 Service = Any
 
@@ -110,6 +113,22 @@ def test_an_oversized_body_without_a_length_is_cut_off(service: Service) -> None
     status, _, _ = service.ask("POST", "/v1/things", chunk * 3 + b"0\r\n\r\n", Transfer_Encoding="chunked")
 
     assert status == 413
+
+
+def test_a_body_that_does_not_come_ends_the_request(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requests, "BODY_TIME_S", 0.05)
+    head = "POST /v1/things HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\n{"
+
+    with socket.socket(socket.AF_UNIX) as peer:
+        peer.settimeout(20)
+        peer.connect(str(service.sock))
+        peer.sendall(head.encode())
+        answer = peer.recv(65536)
+
+    assert answer.startswith(b"HTTP/1.1 408 ")
+    assert b"connection: close" in answer.lower()
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import socket
 import ssl
 import threading
 import time
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,28 @@ def test_tls_serves_with_the_certificate_given(tmp_path: Path) -> None:
             assert answer.status == 200
 
     assert thread.addresses[0].startswith("https://")
+
+
+def test_a_client_certificate_stands_for_a_token(tmp_path: Path) -> None:
+    files = a_certificate(tmp_path)
+    listener = TcpListener(
+        tls=TlsFiles(certificate=files.certificate, key=files.key, client_ca=files.certificate)
+    )
+
+    def without_tokens() -> web.Application:
+        return build_app((), title="t", version="1", access=Access(), metrics=Metrics("t"))
+
+    with ServerThread(without_tokens, [listener, TcpListener()]) as thread:
+        secure, plain = thread.addresses
+        context = ssl.create_default_context(cafile=str(files.certificate))
+        with pytest.raises(OSError, match=r"(?i)certificate|reset|closed|broken pipe"):
+            urllib.request.urlopen(f"{secure}/metrics", context=context, timeout=20).read()
+        context.load_cert_chain(files.certificate, files.key)
+        with urllib.request.urlopen(f"{secure}/metrics", context=context, timeout=20) as answer:
+            assert answer.status == 200
+        with pytest.raises(urllib.error.HTTPError, match="401") as refused:
+            urllib.request.urlopen(f"{plain}/metrics", timeout=20)
+        refused.value.close()
 
 
 def test_a_broken_certificate_is_named(tmp_path: Path) -> None:
