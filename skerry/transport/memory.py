@@ -183,6 +183,7 @@ class MemoryTransport:
         self._make_will = will
         self._listener: Listener | None = None
         self._is_up = False
+        self._spread_s = 0.0
         self._free_s = [0.0, 0.0]  # when each direction of the wire has sent what it was given
         self._last_s = [0.0, 0.0]  # when the last message of each direction arrives
 
@@ -214,6 +215,10 @@ class MemoryTransport:
         """Try to connect at the present moment."""
         self._broker.at(self._broker.now_s, self._try)
 
+    def hint(self, spread_s: float) -> None:
+        """Draw the delay of the next reconnect from this many virtual seconds."""
+        self._spread_s = spread_s
+
     def stop(self) -> None:
         """Disconnect in order and stop for good."""
         self._listener = None
@@ -227,7 +232,8 @@ class MemoryTransport:
         if not self._is_up:
             return
         self._is_up = False
-        self._broker.at(self._broker.now_s + self._broker.reconnect_s, self._try)
+        delay_s = max(self._broker.reconnect_s, self._broker.rng.uniform(0.0, self._spread_s))
+        self._broker.at(self._broker.now_s + delay_s, self._try)
         if self._listener is not None:
             self._listener.on_down(reason)
 

@@ -28,7 +28,7 @@ log = logging.getLogger("skerry.transport")
 #: After these answers the broker will not change its mind soon: wait for minutes. MQTT 5 reason codes.
 SLOW_REASONS = {0x86, 0x87, 0x8A, 0x8E}
 SLOW_FLOOR_S = 60.0
-_JOIN_S = 3.0
+_JOIN_S = 1.0
 
 
 class MqttTransport:
@@ -116,19 +116,26 @@ class MqttTransport:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            began = time.clock_gettime(time.CLOCK_BOOTTIME)
-            session = self._connect_and_stay()
-            if self._stopping.is_set():
-                return
-            self._in_flight = session.in_flight
-            if session.must_retry:
-                continue
-            self._report(session)
-            self._backoff.session_ended(
-                time.clock_gettime(time.CLOCK_BOOTTIME) - began if session.was_up else 0.0
-            )
-            self._woken.wait(self._delay_s(session))
+            try:
+                delay_s = self._try_once()
+            except Exception as error:  # whatever it is, it must not end reconnecting for good
+                self._report(f"internal fault: {error!r}", 0)
+                log.debug("the fault of the transport's own", exc_info=True)
+                delay_s = self._backoff.next_delay_s()
+            self._woken.wait(0.0 if self._stopping.is_set() else delay_s)
             self._woken.clear()
+
+    def _try_once(self) -> float:
+        """Connect and stay until it is over; return how long to wait before the next try."""
+        began = time.clock_gettime(time.CLOCK_BOOTTIME)
+        session = self._connect_and_stay()
+        self._in_flight = session.in_flight
+        if session.must_retry or self._stopping.is_set():
+            return 0.0
+        self._report(session.reason, session.reason_code)
+        if session.was_up:
+            self._backoff.session_ended(time.clock_gettime(time.CLOCK_BOOTTIME) - began)
+        return self._delay_s(session)
 
     def _connect_and_stay(self) -> Session:
         session = Session(
@@ -150,14 +157,10 @@ class MqttTransport:
         self._attempt = session
         try:
             session.run(self._stopping)
-        except Exception as error:  # a fault in a callback must not end reconnecting for good
-            session.reason = f"internal fault: {error!r}"
-            if session.reason != self._said:
-                log.exception("the connection to %s broke by a fault of its own", self._settings.url)
         finally:
             self._attempt = None
-        if session.was_up:
-            self._call(self._down, session, session.reason)
+            if session.was_up:
+                self._call(self._down, session, session.reason or "internal fault")
         return session
 
     def _delay_s(self, session: Session) -> float:
@@ -166,14 +169,14 @@ class MqttTransport:
             return min(self._settings.backoff_cap_s, SLOW_FLOOR_S + delay_s)
         return delay_s
 
-    def _report(self, session: Session) -> None:
-        if session.reason != self._said:
-            self._said = session.reason
+    def _report(self, reason: str, reason_code: int) -> None:
+        if reason != self._said:
+            self._said = reason
             log.warning(
                 "no connection to the broker %s: %s; trying again until it works",
                 self._settings.url,
-                session.reason,
-                extra={"reason_code": session.reason_code},
+                reason,
+                extra={"reason_code": reason_code},
             )
 
     def _call(self, function: Callable[..., None], *arguments: Any) -> None:

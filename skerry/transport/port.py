@@ -65,6 +65,10 @@ class Transport(Protocol):
         """Try to connect now, whatever the back-off says (the network came back)."""
         ...
 
+    def hint(self, spread_s: float) -> None:
+        """Draw the first delay of the next reconnect from this many seconds, as the coordinator asked."""
+        ...
+
     def stop(self) -> None:
         """Disconnect in order and stop for good."""
         ...

@@ -60,6 +60,7 @@ class Session:
         self._wanted_suback: int | None = None
         self._largest_packet = 0
         self._is_over = False
+        self._is_leaving = False
         self.filters = filters
         self.in_flight = in_flight
         self.must_retry = False  #: in_flight was too high for this broker; nothing is wrong
@@ -103,6 +104,7 @@ class Session:
     def disconnect(self) -> None:
         """Ask for an orderly end: what was handed over before is written first."""
         self.reason = self.reason or "stopped"
+        self._is_leaving = self._client.is_connected()
         self._client.disconnect()
 
     def _prepare(self) -> None:
@@ -142,11 +144,13 @@ class Session:
         deadline = time.monotonic() + self._settings.connect_timeout_s
         asleep_s = _suspended_s()
         while True:
+            if stopping.is_set() and not self._is_leaving:  # asked to end while it was still connecting
+                self.disconnect()
             code = self._client.loop(_LOOP_S)
             if code != MQTTErrorCode.MQTT_ERR_SUCCESS:
                 self.reason = self.reason or paho.error_string(code)
                 return
-            if not self.was_up and not stopping.is_set() and time.monotonic() > deadline:
+            if not self.was_up and time.monotonic() > deadline:
                 self.reason = self.reason or "the broker does not answer"
                 return
             # paho's keep-alive clock stands still while the machine sleeps: a dead link would look alive.

@@ -327,3 +327,35 @@ def test_the_embedded_broker_listens_on_loopback_alone(tmp_path: Path) -> None:
         if line.split()[3] == "0A" and line.split()[1].endswith(f":{port}")
     }
     assert addresses == {f"0100007F:{port}"}
+
+
+def test_a_fault_of_its_owner_does_not_end_reconnecting(caplog: pytest.LogCaptureFixture) -> None:
+    calls = 0
+
+    def broken_will() -> Will:
+        nonlocal calls
+        calls += 1
+        raise ZeroDivisionError
+
+    async def story() -> None:
+        transport = MqttTransport(quick("mqtt://127.0.0.1:1"), client_id="a", will=broken_will)
+        transport.start(Recorder())
+        await until(lambda: calls >= 3)
+        transport.stop()
+
+    asyncio.run(story())
+
+    assert caplog.text.count("internal fault: ZeroDivisionError()") == 1
+
+
+@pytest.mark.mosquitto
+def test_stopping_while_it_connects_leaves_no_thread_behind(broker: RunningBroker) -> None:
+    async def story() -> None:
+        for round_number in range(20):
+            async with running(quick(broker.url), Recorder(), "x"):
+                await asyncio.sleep(round_number * 0.0005)  # lands somewhere in the handshake, on purpose
+
+    asyncio.run(story())
+
+    names = [thread.name for thread in threading.enumerate() if thread.name.startswith("mqtt-")]
+    assert names == []
