@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from benchmarks.fleet import LONE
 from benchmarks.harness import Baseline, BenchmarkError, Goal, Result, Run, result
 from benchmarks.round_trip import mqtt_round_trips
@@ -13,8 +15,11 @@ from benchmarks.spine.latency import check_tone, pitch_model
 from devices.models import tone_task_inputs
 from skerry.cli.demo.fleet import Fleet
 from skerry.client import Client, outcome_of
+from skerry.endpoint import Endpoint
+from skerry.http import HttpConnection
 from skerry.task import OnnxSpec, Resources, TaskSpec
 
+_METRIC = "skerry_coordinator_placement_seconds"
 _TIMEOUT_S = 30.0
 #: How often the asking node is asked; half of it is the error of a sample.
 _POLL_S = 0.001
@@ -37,6 +42,12 @@ def measure(run: Run, fleet: Fleet) -> Iterator[Result]:
                 value=milliseconds(bare, share / 100),
             ),
         )
+    yield result(
+        "spine.placement.coordinator_mean_ms",
+        "the coordinator's part: offer committed to placement committed, mean of its own metric",
+        _coordinator_mean_s(fleet) * 1000,
+        "ms",
+    )
     yield result(
         "spine.placement.done_p50_ms",
         "placed inference: submit accepted to result at the asking node, p50",
@@ -64,6 +75,22 @@ def _placements(fleet: Fleet, count: int) -> tuple[list[float], list[float]]:
             check_tone(outcome_of(handle.wait(_TIMEOUT_S)))
             done.append(time.perf_counter() - began)
     return known, done
+
+
+def _coordinator_mean_s(fleet: Fleet) -> float:
+    """Return the mean of the coordinator's metric over all its placements, seconds."""
+    endpoint = Endpoint(socket=fleet.coordinator.socket_path)
+    http = HttpConnection(endpoint, service="coordinator", start_hint="the fleet of this benchmark")
+    try:
+        _, text = http.request("GET", "/metrics")
+    finally:
+        http.close()
+    families = text_string_to_metric_families(text.decode())
+    values = {sample.name: sample.value for family in families for sample in family.samples}
+    try:
+        return values[f"{_METRIC}_sum"] / values[f"{_METRIC}_count"]
+    except (KeyError, ZeroDivisionError) as error:
+        raise BenchmarkError(f"the coordinator has no metric {_METRIC} after its placements") from error
 
 
 def _until_placed(client: Client, task_id: str) -> float:

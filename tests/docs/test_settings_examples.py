@@ -1,0 +1,32 @@
+"""Settings that the how-to guides show are settings that an agent takes."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from edge_agent.settings import AgentSettings, check_settings
+from skerry.settings import load_settings
+
+GUIDES = Path(__file__).resolve().parents[2] / "docs" / "how-to"
+EXAMPLES = [
+    pytest.param(example, id=f"{page.stem}-{number}")
+    for page in sorted(GUIDES.glob("*.md"))
+    for number, example in enumerate(re.findall(r"^```toml\n(.*?)^```$", page.read_text(), re.M | re.S))
+]
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
+def test_the_agent_takes_the_settings_of_the_guides(example: str, tmp_path: Path) -> None:
+    config = tmp_path / "agent.toml"
+    config.write_text(example)
+
+    settings = check_settings(load_settings(AgentSettings, path=config))
+
+    assert settings != AgentSettings()
+
+
+def test_there_are_examples_to_try() -> None:
+    assert len(EXAMPLES) >= 3
