@@ -42,7 +42,8 @@ class Ballast:
     def restore(self) -> None:
         """Make the ballast again once there is room for it beside the floor."""
         size = self._limits.ballast_bytes
-        if self.is_held or size <= 0 or self.free_bytes() < size + self._limits.free_floor_bytes:
+        # Twice its size: what has just been given up must not be taken back at once.
+        if self.is_held or size <= 0 or self.free_bytes() < 2 * size + self._limits.free_floor_bytes:
             return
         try:
             self._write(size)

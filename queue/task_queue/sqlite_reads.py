@@ -39,12 +39,17 @@ class SqliteReads:
 
     def get(self, task_id: TaskId) -> TaskRecord | None:
         """See Store."""
-        found = self._read("task_by_id", task_id=bytes.fromhex(task_id))
-        if not found:
-            return None
-        row = self._seen(task_of(found[0]))
-        attempts = tuple(attempt_of(columns) for columns in self._read("attempts", seq=row.seq))
-        return record_of(row, attempts)
+        with (
+            self._lock,
+            sqlite_file.translated(self._path),
+            self._db,
+        ):  # one view of the task and its attempts
+            found = self._db.execute(self._sql["task_by_id"], {"task_id": bytes.fromhex(task_id)}).fetchall()
+            if not found:
+                return None
+            row = task_of(found[0])
+            attempts = self._db.execute(self._sql["attempts"], {"seq": row.seq}).fetchall()
+        return record_of(self._seen(row), tuple(attempt_of(columns) for columns in attempts))
 
     def find(self, task_filter: TaskFilter) -> list[TaskRecord]:
         """See Store."""

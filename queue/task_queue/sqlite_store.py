@@ -65,13 +65,22 @@ class SqliteStore:
         Raises StoreTooNew (the file is left as it is) and StorageFailed.
         """
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        store = cls(path, wall_s=wall_s, reports=reports, limits=limits)
+
+        def begin() -> Self:
+            store = cls(path, wall_s=wall_s, reports=reports, limits=limits)
+            try:
+                store._begin_session(now)
+            except BaseException:
+                store.close()
+                raise
+            return store
+
         try:
-            store._begin_session(now)
-        except BaseException:
-            store.close()
-            raise
-        return store
+            return begin()
+        except StorageFailed:
+            if not Ballast(path, limits or Limits()).give_up():
+                raise
+            return begin()
 
     def _connect(self) -> None:
         self._db = sqlite_file.open_writer(self._path, max_bytes=self._limits.max_bytes)
@@ -141,14 +150,14 @@ class SqliteStore:
         if self._is_in_doubt:
             self._reconnect()
         before = set(self._leases)
-        ended: tuple[_T, set[int]] | None = None
+        attempted: tuple[_T, set[int], bytes] | None = None
         try:
             with sqlite_file.translated(self._path):
                 self._db.execute("BEGIN IMMEDIATE")
                 tx = self._transaction(now, accepts=accepts)
                 result = work(tx)
                 saved = self._save_book(tx.on_s, now, is_opening=is_opening)
-                ended = result, set(self._leases)
+                attempted = result, set(self._leases), saved
                 self._db.execute("COMMIT")
         except BaseException as error:
             self._undo(before)
@@ -156,9 +165,9 @@ class SqliteStore:
                 raise
             self._is_in_doubt = True
             self._reconnect()
-            if ended is None or saved != self._saved_book:
+            if attempted is None or attempted[2] != self._saved_book:
                 raise
-            result, leases = ended  # the commit was kept, though its sync was reported as failed
+            result, leases, saved = attempted  # it was kept, though its sync was reported as failed
             self._hold(leases)
         self._saved_book = saved
         return result

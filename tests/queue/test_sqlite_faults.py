@@ -132,6 +132,22 @@ def test_a_disk_that_is_full_at_the_start_opens_and_refuses(small_disk: Path) ->
     q.store.close()
 
 
+def test_on_a_disk_without_a_free_byte_the_ballast_lets_the_store_open(small_disk: Path) -> None:
+    q = QueueDriver(sqlite_opener(small_disk), limits=SMALL)
+    task_id, _ = q.run()
+    q.store.close()
+    fill(small_disk)
+
+    q.kill()
+    q.drain()
+
+    assert q.state(task_id) is State.DONE
+    assert not (small_disk / "queue.db.ballast").exists()
+    assert reason_of(q.one(Enqueue(task_id=q.ids.next(), task=a_task()))) == "full"
+    check_invariants(q.store)
+    q.store.close()
+
+
 def test_the_queue_s_own_cap_fails_whole_commits_and_deleting_heals_it(tmp_path: Path) -> None:
     q = QueueDriver(sqlite_opener(tmp_path), limits=msgspec.structs.replace(ROOMY, max_bytes=MIB))
     row = AppendOutbox(lane=Lane.BACKLOG, kind="k", body=b"1" * 50_000)

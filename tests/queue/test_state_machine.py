@@ -277,6 +277,23 @@ class QueueMachine(RuleBasedStateMachine):
         if how == "replay" and isinstance(answer, Changed):
             self.to_the_back(task_id)
 
+    def away(self) -> list[TaskId]:
+        return [task_id for task_id in self.accepted if self.state(task_id) is State.HANDED_OVER]
+
+    @precondition(lambda self: self.away())
+    @rule(data=st.data(), first=st.integers(1, 3), second=st.integers(1, 3))
+    def hear_of_two_placements(self, data: st.DataObject, first: int, second: int) -> None:
+        task_id = data.draw(st.sampled_from(self.away()))
+        decision = Decision(task_id=task_id, decided_by="coordinator:greedy")
+        base = self.known.get(task_id, Fence((1, 0))).path[1]
+        self.placements = max(self.placements, base + 3)
+        for number in (first, second):
+            fence = Fence((1, base + number))
+            answer = self.one(RecordPlacement(task_id=task_id, fence=fence, node="n", decision=decision))
+            known = self.known.get(task_id, fence)
+            assert isinstance(answer, Changed) == (known.path <= fence.path)
+            self.known[task_id] = max(fence, known)
+
     # --- time and trouble -----------------------------------------------------------------------------
 
     @rule(seconds=st.sampled_from([0.0, 3.0, 10.0, 40.0]), renew=st.booleans())

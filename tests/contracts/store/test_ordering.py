@@ -67,6 +67,23 @@ def test_a_replayed_task_waits_behind_its_key(q: QueueDriver) -> None:
     assert q.claim(10) == [first]
 
 
+def test_a_replayed_task_does_not_block_the_one_that_holds_its_key(q: QueueDriver) -> None:
+    first = q.enqueue(ordering_key="k")
+    second = q.enqueue(ordering_key="k")
+    q.claim()
+    q.one(Park(task_id=first, reason="r"))
+    q.claim()
+    q.one(Fail(task_id=second, fence=q.start(second), outcome=FAILED, retry_after_s=5))
+
+    q.one(Replay(task_id=first))
+    q.clock.advance(5)
+    q.one(Advance())
+
+    assert q.claim(10) == [second]
+    q.finish(second, q.start(second))
+    assert q.claim(10) == [first]
+
+
 def test_expiry_of_a_whole_key_in_one_commit_leaves_nothing_blocked(q: QueueDriver) -> None:
     ids = [q.enqueue(ordering_key="k", expires_after_s=5) for _ in range(3)]
     last = q.enqueue(ordering_key="k")
