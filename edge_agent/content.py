@@ -135,7 +135,7 @@ class ContentCache:
         try:
             async with asyncio.timeout(action.within_s):
                 for name in action.hashes:
-                    await self._have(name)
+                    await self.have(name)
         except (BlobError, TimeoutError) as error:
             self.let_go(action.task_id)
             missing = isinstance(error, BlobNotFound)
@@ -144,7 +144,8 @@ class ContentCache:
         else:
             post(ContentReady(task_id=action.task_id))
 
-    async def _have(self, name: str) -> None:
+    async def have(self, name: str) -> None:
+        """Have one content here, verified.  Raises BlobNotFound when nobody has it, or a BlobError."""
         try:
             await asyncio.to_thread(self.blobs.path, name)
             return
@@ -157,8 +158,13 @@ class ContentCache:
         fetch = self._fetches.get(name)
         if fetch is None:
             fetch = self._fetches[name] = asyncio.create_task(self._download(name, self._remote))
-            fetch.add_done_callback(lambda _done: self._fetches.pop(name, None))
+            fetch.add_done_callback(lambda done: self._fetched(name, done))
         await asyncio.shield(fetch)
+
+    def _fetched(self, name: str, done: asyncio.Task[None]) -> None:
+        self._fetches.pop(name, None)
+        if not done.cancelled():
+            done.exception()  # looked at, though everyone who waited for it may have given up
 
     async def _download(self, name: str, remote: Remote) -> None:
         """Receive content whole, going on where a broken connection left off."""

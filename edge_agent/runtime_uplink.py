@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from edge_agent.homecoming import WANTED, Homecoming
 from edge_agent.runtime_report import birth_of, state_of
 from edge_agent.uplink import COMMAND_EPOCH, DEAD_LETTERS, LEASE_S, Identity, Uplink
 from edge_agent.uplink_rows import OutboxReader
@@ -41,6 +42,7 @@ def build_uplink(agent: Agent, transport: Transport | None = None) -> Uplink:
         birth=birth,
         clock=parts.clock,
         state_of=lambda: state_of(agent),
+        homecoming=Homecoming(agent.content.have, agent.loop.commit, store.meta(WANTED) or ()),
         dead_letters=store.meta(DEAD_LETTERS),
         lease_s=store.meta(LEASE_S) or 0.0,
     )

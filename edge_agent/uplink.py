@@ -13,6 +13,7 @@ import msgspec
 
 from edge_agent.core.commands import DeadLetter, operations_of
 from edge_agent.core.events import LinkChanged
+from edge_agent.homecoming import Homecoming
 from edge_agent.runtime_loop import CoreLoop
 from edge_agent.uplink_rows import OutboxReader
 from skerry.clock import Clock
@@ -85,6 +86,7 @@ class Uplink:
         birth: Birth,
         clock: Clock,
         state_of: Callable[[], Awaitable[State]],
+        homecoming: Homecoming,
         dead_letters: list[dict[str, object]] | None = None,
         lease_s: float = 0.0,
     ) -> None:
@@ -94,6 +96,7 @@ class Uplink:
         self._link = link
         self._loop = loop
         self._rows = rows
+        self._homecoming = homecoming
         self._birth = birth
         self._clock = clock
         self._state_of = state_of
@@ -124,6 +127,7 @@ class Uplink:
         self._loop.seen.append(self._saw_commit)
         self._transport.start(self)
         self._ticker = asyncio.create_task(self._tick())
+        self._begin(self._homecoming.run())
 
     def will(self) -> Will:
         """Return what the broker says when this session dies; called on the transport's thread."""
@@ -244,7 +248,7 @@ class Uplink:
         """Commit what the coordinator's rows ask for, with the mark that says so; then acknowledge."""
         operations, dead = operations_of(action.rows, wall_s=self._clock.wall_s())
         mark = MarkInbox(source=COORDINATOR, epoch=action.epoch, lane=action.lane, upto=action.upto)
-        notes = [*self._note_dead(dead), *self._note_lease(action)]
+        notes = [*self._note_dead(dead), *self._note_lease(action), *self._homecoming.note(operations)]
         try:
             await self._loop.commit(*operations, *notes, mark)
         except QueueError as error:
