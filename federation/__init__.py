@@ -1,1 +1,9 @@
-"""Federated learning: experience, local updates, rounds and aggregation."""
+"""Federated learning: rounds that survive outages, written as one Flower app.
+
+Which module may import what (a test holds it):
+
+- `values`, `wire`, `admission`, `trainer`, `rounds/`: neither flwr nor torch; the agent and the coordinator import these.
+- `flower/` (the app), `grid/` (in-process and durable), `run_worker`: import flwr; only child processes run them, with
+  the interpreter of the training environment.
+- `ppo/`: imports torch; only inside a training child.
+"""
