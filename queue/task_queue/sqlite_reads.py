@@ -14,7 +14,7 @@ from task_queue import sqlite_file
 from task_queue.queries import statements
 from task_queue.rows import TaskRow, record_of
 from task_queue.sqlite_tables import attempt_of, task_of
-from task_queue.store import TaskFilter, TaskRecord
+from task_queue.store import Attempt, TaskFilter, TaskRecord
 from task_queue.task import State
 
 
@@ -39,17 +39,20 @@ class SqliteReads:
 
     def get(self, task_id: TaskId) -> TaskRecord | None:
         """See Store."""
-        with (
-            self._lock,
-            sqlite_file.translated(self._path),
-            self._db,
-        ):  # one view of the task and its attempts
-            found = self._db.execute(self._sql["task_by_id"], {"task_id": bytes.fromhex(task_id)}).fetchall()
-            if not found:
-                return None
-            row = task_of(found[0])
-            attempts = self._db.execute(self._sql["attempts"], {"seq": row.seq}).fetchall()
-        return record_of(self._seen(row), tuple(attempt_of(columns) for columns in attempts))
+        row, attempts = self._task(task_id)
+        return None if row is None else record_of(self._seen(row), attempts)
+
+    def _task(self, task_id: TaskId) -> tuple[TaskRow | None, tuple[Attempt, ...]]:
+        """Read a task and its attempts in one transaction: they belong to the same moment."""
+        rows: list[TaskRow] = []
+        attempts: list[Attempt] = []
+        with self._lock, sqlite_file.translated(self._path), self._db:
+            for columns in self._db.execute(self._sql["task_by_id"], {"task_id": bytes.fromhex(task_id)}):
+                rows.append(task_of(columns))
+            for row in rows:
+                found = self._db.execute(self._sql["attempts"], {"seq": row.seq})
+                attempts += [attempt_of(columns) for columns in found]
+        return (rows[0] if rows else None), tuple(attempts)
 
     def find(self, task_filter: TaskFilter) -> list[TaskRecord]:
         """See Store."""

@@ -66,21 +66,24 @@ class SqliteStore:
         """
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
 
-        def begin() -> Self:
-            store = cls(path, wall_s=wall_s, reports=reports, limits=limits)
-            try:
-                store._begin_session(now)
-            except BaseException:
-                store.close()
-                raise
-            return store
-
         try:
-            return begin()
+            return cls._begin(path, now, wall_s, reports, limits)
         except StorageFailed:
             if not Ballast(path, limits or Limits()).give_up():
                 raise
-            return begin()
+            return cls._begin(path, now, wall_s, reports, limits)
+
+    @classmethod
+    def _begin(
+        cls, path: Path, now: Instant, wall_s: Callable[[], float], reports: bool, limits: Limits | None
+    ) -> Self:
+        store = cls(path, wall_s=wall_s, reports=reports, limits=limits)
+        try:
+            store._begin_session(now)
+        except BaseException:
+            store.close()
+            raise
+        return store
 
     def _connect(self) -> None:
         self._db = sqlite_file.open_writer(self._path, max_bytes=self._limits.max_bytes)
