@@ -1,0 +1,72 @@
+"""Records of counts too long for every run: docs/evidence/*.json, void once what they exercise changes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+ROOT = Path(__file__).parents[2]
+_EXERCISED = ("skerry", "queue/task_queue", "devices", "policy", "edge_agent", "cloud_coordinator")
+
+
+class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+    """One record. content: hash of every file it exercises.  count: what was counted in all entries."""
+
+    name: str
+    command: str
+    commit: str
+    content: str
+    count: int = 0
+    entries: tuple[dict[str, Any], ...] = ()
+
+    def with_entry(self, count: int, entry: dict[str, Any]) -> Evidence:
+        """Return the record with one more entry."""
+        return msgspec.structs.replace(
+            self, count=self.count + count, entries=(*self.entries, entry), commit=_commit()
+        )
+
+
+def load_evidence(name: str, command: str) -> Evidence:
+    """Return the record when it still stands, else an empty one."""
+    content = content_hash()
+    try:
+        known = msgspec.json.decode(_path(name).read_bytes(), type=Evidence)
+    except FileNotFoundError:
+        known = None
+    if known is not None and known.content == content:
+        return known
+    return Evidence(name=name, command=command, commit=_commit(), content=content)
+
+
+def save_evidence(record: Evidence) -> None:
+    """Write the record."""
+    path = _path(record.name)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(msgspec.to_builtins(record), indent=1) + "\n", encoding="utf-8")
+
+
+def content_hash(folders: tuple[str, ...] = _EXERCISED) -> str:
+    """Return a hash over the tracked source files of the folders."""
+    listed = subprocess.run(
+        ["git", "ls-files", *folders], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    digest = hashlib.sha256()
+    for name in sorted(listed):
+        if name.endswith((".py", ".sql", ".rego")):
+            digest.update(name.encode() + b"\0" + (ROOT / name).read_bytes())
+    return digest.hexdigest()
+
+
+def _path(name: str) -> Path:
+    return ROOT / "docs" / "evidence" / f"{name}.json"
+
+
+def _commit() -> str:
+    return subprocess.run(
+        ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.strip()
