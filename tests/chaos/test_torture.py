@@ -1,4 +1,4 @@
-"""Kills of agent, coordinator and broker at random moments: the ledger stays exact, no child outlives its agent."""
+"""Kills of agent, coordinator and broker at random moments leave every record exact, and no child behind."""
 
 from __future__ import annotations
 
