@@ -65,10 +65,11 @@ def _print_queue(report: NodeReport) -> None:
     held = report.queue
     limit = f" of {size(held.bytes_limit)}" if held.bytes_limit else ""
     link = report.link
+    since = f" for {duration(round(link.for_s, 1))}" if link.for_s else ""
     print_fields(
         {
             "node": f"{report.node} ({report.region})",
-            "link": f"{link.state} for {duration(link.for_s)}{f': {link.reason}' if link.reason else ''}",
+            "link": f"{link.state}{since}{f': {link.reason}' if link.reason else ''}",
             **{f"tasks {state}": count for state, count in held.by_state.items() if count},
             **{f"unsent {lane}": count for lane, count in held.outbox.items()},
             "database": f"{size(held.bytes_used)}{limit}",
