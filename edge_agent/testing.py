@@ -48,6 +48,7 @@ from skerry.ids import TaskId, TaskIdSource
 from skerry.node import Device
 from skerry.task import TaskSpec
 from skerry.testing import ManualClock
+from task_queue.memory_store import MemoryStore
 from task_queue.operations import Answer, Enqueue, Operation
 from task_queue.store import Store, TaskRecord
 
@@ -81,6 +82,22 @@ class _Attempt:
 
 
 Behave = Callable[[TaskSpec, Fence, str], Behaviour]
+
+
+class Disk:
+    """A store in memory that outlives the agents that open it: what `World` kills and starts again on."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self._store: MemoryStore | None = None
+
+    def open(self, clock: ManualClock) -> Store:
+        """Open the store as a new process does."""
+        if self._store is None:
+            self._store = MemoryStore(now=clock.now(), wall_s=clock.wall_s)
+        else:
+            self._store.reopen(clock.now())
+        return self._store
 
 
 class World:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from random import Random
-from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,14 +13,14 @@ from devices.port import Report
 from edge_agent.core.actions import Commit
 from edge_agent.core.check import check
 from edge_agent.core.entry import ALIVE
+from edge_agent.core.events import Committed
 from edge_agent.core.limits import Limits
-from edge_agent.testing import CPU, NPU, Behaviour, World
+from edge_agent.testing import CPU, NPU, Behaviour, Disk, World
 from skerry.fence import Fence
 from skerry.ids import TaskId
 from skerry.task import Resources, TaskSpec
-from skerry.testing import ManualClock, a_task
-from task_queue.operations import Cancel, Claim, Fail, Finish, Start
-from task_queue.sqlite_store import SqliteStore
+from skerry.testing import a_task
+from task_queue.operations import Cancel, Claim, Drop, Enqueue, Fail, Finish, Start
 from task_queue.task import FINAL, State
 
 MakeWorld = Callable[..., World]
@@ -125,6 +123,8 @@ class Plan:
 
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
+        self.placed: dict[TaskId, Fence] = {}
+        self.fences = 0
 
     def task(self) -> TaskSpec:
         rng = self.rng
@@ -152,7 +152,7 @@ class Plan:
         )
 
     def disturb(self, world: World, ids: list[TaskId]) -> None:
-        match self.rng.randrange(8):
+        match self.rng.randrange(11):
             case 0:
                 world.kill()
             case 1:
@@ -162,37 +162,67 @@ class Plan:
                 world.is_disk_broken = lambda commit: False
             case 4 if ids:
                 world.apply(Cancel(task_id=self.rng.choice(ids)))
+            case 5:
+                self.place(world, world.ids.next())
+            case 6 if self.placed:
+                self.place(world, self.rng.choice(list(self.placed)))
+            case 7 if self.placed:
+                task_id = self.rng.choice(list(self.placed))
+                world.apply(Drop(task_id=task_id, fence=self.placed[task_id]))
             case _:
                 world.run_for(self.rng.choice([0.0, 0.3, 2.0]))
 
+    def place(self, world: World, task_id: TaskId) -> None:
+        """Place a task here under a fence of its own, the second time above the first."""
+        self.fences += 1
+        fence = self.placed[task_id] = Fence((1, self.fences))
+        world.apply(
+            Enqueue(task_id=task_id, task=self.task(), placement=fence, home_node="edge-9", lease_s=20.0)
+        )
 
-@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+
+@settings(max_examples=100, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(seed=st.integers(0, 2**32))
 def test_any_history_ends_with_every_task_in_a_final_state_once(seed: int) -> None:
     plan = Plan(seed)
-    with TemporaryDirectory() as folder:
+    world = World(
+        Disk().open,
+        devices=(CPU, NPU),
+        behave=plan.behave,
+        limits=Limits(window=6, claim_batch=3, stop_s=2.0, overtime_s=1.0),
+        seed=seed,
+    )
+    ids: list[TaskId] = []
+    for _ in range(25):
+        ids += world.submit(*(plan.task() for _ in range(plan.rng.randrange(3))))
+        for _ in range(plan.rng.randrange(6)):
+            world.step()
+        plan.disturb(world, ids)
+    world.is_disk_broken = lambda commit: False
+    world.run_for(3000.0)
 
-        def open_store(clock: ManualClock) -> SqliteStore:
-            return SqliteStore.open(Path(folder) / "queue.db", now=clock.now(), wall_s=clock.wall_s)
+    assert {world.get(i).state for i in ids} <= FINAL
+    assert not [e for e in world.core.state.entries.values() if e.phase in ALIVE]
+    assert {world.get(i).state for i in plan.placed} <= FINAL
+    assert_witness_agrees(world, [*ids, *plan.placed])
+    check(world.core.state)
 
-        world = World(
-            open_store,
-            devices=(CPU, NPU),
-            behave=plan.behave,
-            limits=Limits(window=6, claim_batch=3, stop_s=2.0, overtime_s=1.0),
-            seed=seed,
-        )
-        ids: list[TaskId] = []
-        for _ in range(25):
-            ids += world.submit(*(plan.task() for _ in range(plan.rng.randrange(3))))
-            for _ in range(plan.rng.randrange(6)):
-                world.step()
-            plan.disturb(world, ids)
-        world.is_disk_broken = lambda commit: False
-        world.run_for(3000.0)
 
-        assert {world.get(i).state for i in ids} <= FINAL
-        assert not [e for e in world.core.state.entries.values() if e.phase in ALIVE]
-        assert_witness_agrees(world, ids)
-        check(world.core.state)
-        world.store.close()
+def test_a_cancel_that_is_heard_of_before_the_start_it_follows_stops_the_attempt(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world()
+    (task_id,) = world.submit(a_task())
+    while not (isinstance(world.to_do[0], Commit) and has(world.to_do[0], Start)):
+        world.step()
+    start = world.to_do.popleft()
+    assert isinstance(start, Commit)
+    answers = world.store.apply(start.operations, now=world.clock.now())
+
+    world.apply(Cancel(task_id=task_id))
+    world.post(Committed(token=start.token, answers=tuple(answers)))
+    world.run_for(60.0)
+
+    assert world.get(task_id).state is State.CANCELLED
+    assert world.effects == []
+    assert not world.core.state.entries
