@@ -41,7 +41,7 @@ def test_a_terminal_gets_a_table_with_every_word_as_it_is(
 ) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
 
     print_table(("id", "note"), [("7", "[bold]not markup[/bold]"), ("8", None)], empty="nothing")
 
