@@ -1,0 +1,187 @@
+"""What the learned policy sees: one row of numbers per candidate device, and a context of its node.
+
+Owns which numbers, their transforms and their order, all hashed into SCHEMA_HASH. Physical units with fixed
+scaling: relative to the deadline or logged, no statistics that could drift or would have to be shared. Rows
+know no kind of task by name, so that new kinds and other sites need no new policy. Needs numpy.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from policy.objective import DEFAULT_WEIGHTS, ObjectiveWeights
+from policy.situation import Plan, Situation, plan
+
+Float32s = NDArray[np.float32]
+
+#: Device classes in the order of their one-hot numbers; offload: the link to other nodes.
+CLASSES = ("cpu", "gpu", "npu", "tpu", "offload")
+
+#: A candidate's numbers: name, and the transform in words. The words are part of the schema's hash.
+CANDIDATE_SCHEMA: tuple[tuple[str, str], ...] = (
+    ("weight", "/4"),
+    ("deadline", "ln(s/0.1)/4, clip 2"),
+    ("shortest_service", "ln(s/0.01)/4, clip 2"),
+    ("slack", "ln(deadline/shortest_service)/4, clip 2"),
+    *((f"is_{name}", "0/1") for name in CLASSES),
+    ("service", "ln(s/0.01)/4, clip 2"),
+    ("service_ratio", "ln(/shortest)/3, clip 2"),
+    ("load", "ln1p(/deadline), clip 6"),
+    ("energy", "ln1p(J)/3, clip 4"),
+    ("remaining", "ln1p(/deadline), clip 6"),
+    ("backlog", "ln1p(/deadline), clip 6"),
+    ("tail", "ln1p(/deadline), clip 6"),
+    ("finish", "ln1p(/deadline), clip 6"),
+    ("finish_last", "ln1p(/deadline), clip 6"),
+    ("margin", "1 - finish/deadline, clip 4"),
+    ("is_late", "0/1"),
+    ("is_late_last", "0/1"),
+    ("is_resident", "0/1"),
+    ("free_memory", "share"),
+    ("queued", "ln1p/3"),
+    ("doomed", "share of queued+1"),
+    ("own_cost", "ln1p, clip 6"),
+    ("last_cost", "ln1p, clip 6"),
+    ("added_cost", "sign*ln1p, clip 6"),
+    ("increase", "sign*ln1p, clip 6"),
+    ("regret_finish", "ln1p(/deadline), clip 6"),
+    ("regret_energy", "ln1p(J)/3, clip 4"),
+    ("regret_last_cost", "ln1p, clip 6"),
+    ("regret_increase", "ln1p, clip 6"),
+    ("is_first_finish", "0/1"),
+    ("is_least_energy", "0/1"),
+    ("is_least_increase", "0/1"),
+    ("prediction", "ln, clip 1.5"),
+    ("recent_share", "share"),
+    ("recent_misses", "share"),
+)
+#: The context's numbers, over the devices that may be chosen.
+CONTEXT_SCHEMA: tuple[tuple[str, str], ...] = (
+    ("candidates", "ln/4"),
+    ("idle", "share"),
+    ("mean_backlog", "mean ln1p(/deadline), clip 6"),
+    ("least_backlog", "min ln1p(/deadline), clip 6"),
+    ("late", "share"),
+    ("mean_queued", "mean ln1p/3"),
+    ("mean_recent_misses", "share"),
+    ("least_increase", "ln1p, clip 6"),
+)
+CANDIDATE_FEATURES = tuple(name for name, _ in CANDIDATE_SCHEMA)
+CONTEXT_FEATURES = tuple(name for name, _ in CONTEXT_SCHEMA)
+F, C = len(CANDIDATE_SCHEMA), len(CONTEXT_SCHEMA)
+#: Two policies with one hash read the same numbers in the same order.
+SCHEMA_HASH = hashlib.sha256(
+    repr(("skerry-features-1", CANDIDATE_SCHEMA, CONTEXT_SCHEMA)).encode()
+).hexdigest()
+
+
+def features(
+    situation: Situation,
+    planned: Plan | None = None,
+    weights: ObjectiveWeights = DEFAULT_WEIGHTS,
+) -> tuple[Float32s, Float32s]:
+    """Return rows [nodes, devices, F] and context [nodes, C]; rows outside the mask are all 0.
+
+    planned: what plan() gave for this situation, when the caller has it already.
+    """
+    p = plan(situation, weights) if planned is None else planned
+    mask = situation.mask
+    columns = _columns(situation, p)
+    rows = np.zeros((*mask.shape, F), dtype=np.float32)
+    for i, column in enumerate(columns):
+        rows[..., i] = column
+    rows *= mask[..., None]
+    return rows, _context(situation, p, rows)
+
+
+def _columns(s: Situation, p: Plan) -> list[Any]:
+    a = s.arrival
+    scale = a.scale_s[:, None]
+    shortest = _least(a.service_s, s.mask)
+    least_finish, least_energy = _least(p.finish_s, s.mask), _least(p.energy_j, s.mask)
+    increase = p.increase
+    least_increase = _least(increase, s.mask)
+    deadline = a.deadline_s[:, None]
+    return [
+        a.weight[:, None] / 4,
+        _log(scale / 0.1, 4),
+        _log(shortest / 0.01, 4),
+        _log(scale / shortest, 4),
+        *(s.device_class == i for i in range(len(CLASSES))),
+        _log(a.service_s / 0.01, 4),
+        _log(a.service_s / shortest, 3),
+        _rel(p.load_s / scale),
+        np.minimum(np.log1p(p.energy_j) / 3, 4),
+        _rel(s.remaining_s / scale),
+        _rel(p.backlog_s / scale),
+        _rel(a.tail_s / scale),
+        _rel(p.finish_s / scale),
+        _rel(p.last_s / scale),
+        np.clip(1 - p.finish_s / scale, -4, 4),
+        p.finish_s > deadline,
+        p.last_s > deadline,
+        (s.resident >> a.model[:, None]) & 1,
+        s.free_memory,
+        np.log1p(s.queued) / 3,
+        p.doomed / (s.queued + 1),
+        _signed(p.own_cost),
+        _signed(p.last_cost),
+        _signed(p.added_cost),
+        _signed(increase),
+        _rel((p.finish_s - least_finish) / scale),
+        np.minimum(np.log1p(np.maximum(p.energy_j - least_energy, 0)) / 3, 4),
+        _rel(p.last_cost - _least(p.last_cost, s.mask)),
+        _rel(increase - least_increase),
+        p.finish_s <= least_finish,
+        p.energy_j <= least_energy,
+        increase <= least_increase,
+        np.clip(np.log(s.prediction), -1.5, 1.5),
+        s.recent_share,
+        s.recent_misses,
+    ]
+
+
+def _context(s: Situation, p: Plan, rows: Float32s) -> Float32s:
+    mask: Any = s.mask
+    count = np.maximum(mask.sum(axis=1), 1)
+    backlog = _rel(p.backlog_s / s.arrival.scale_s[:, None])
+    late = p.finish_s > s.arrival.deadline_s[:, None]
+    least = _least(p.increase, mask)[:, 0]
+    columns = [
+        np.log(count) / 4,
+        _mean(p.backlog_s <= 0, mask, count),
+        _mean(backlog, mask, count),
+        np.where(mask, backlog, np.inf).min(axis=1),
+        _mean(late, mask, count),
+        _mean(np.log1p(s.queued) / 3, mask, count),
+        _mean(s.recent_misses, mask, count),
+        _signed(least),
+    ]
+    context = np.stack(columns, axis=1)
+    return np.where(mask.any(axis=1)[:, None], context, 0.0).astype(np.float32)
+
+
+def _least(values: Any, mask: Any) -> Any:
+    least = np.where(mask, values, np.inf).min(axis=1, keepdims=True)
+    return np.where(np.isfinite(least), least, 1.0)
+
+
+def _mean(values: Any, mask: Any, count: Any) -> Any:
+    """A mean whose sum runs device by device: the same however many absent devices pad the array."""
+    return np.cumsum(np.where(mask, values, 0.0), axis=1)[:, -1] / count
+
+
+def _log(values: Any, by: float) -> Any:
+    return np.clip(np.log(np.maximum(values, 1e-9)) / by, -2, 2)
+
+
+def _rel(values: Any) -> Any:
+    return np.minimum(np.log1p(np.maximum(values, 0)), 6)
+
+
+def _signed(values: Any) -> Any:
+    return np.clip(np.sign(values) * np.log1p(np.abs(values)), -6, 6)
