@@ -136,7 +136,9 @@ class Runtime:
 
     def _answered(self, actions: list[do.Action] | None, error: BaseException | None) -> None:
         if error is not None:
-            log.error("an event was not handled: %s", error)
+            # Its sender says it again; a full disk fails each of them, and the log is on a disk too.
+            if self.gate.may_log(type(error).__name__, self._clock.now()):
+                log.error("events are not handled: %s", error)
         else:
             self.perform(actions or [])
 
