@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
-from typing import Protocol
 
 import pytest
 
@@ -43,32 +42,6 @@ class Recorder:
 
     def payloads(self) -> list[bytes]:
         return [message.payload for message in self.messages]
-
-
-class Harness(Protocol):
-    """An adapter with its broker, and a way to let time pass."""
-
-    def new(self, client_id: str, *, will: MakeWill | None = None, patient: bool = False) -> Transport:
-        """Make a client. patient: it waits an hour before each new attempt."""
-        ...
-
-    def start(self, transport: Transport, listener: Recorder) -> None: ...
-
-    def settle(self, condition: Callable[[], bool]) -> None:
-        """Let time pass until the condition holds; fail when it never does."""
-        ...
-
-    def break_broker(self) -> None: ...
-
-    def restore_broker(self) -> None: ...
-
-    def drop(self, client_id: str) -> None:
-        """Break one client's connection, without a word, until `allow`."""
-        ...
-
-    def allow(self, client_id: str) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class InMemory:
@@ -234,6 +207,11 @@ class OnMosquitto:
         self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()
         self._broker.stop()
+
+
+#: An adapter with its broker. `settle` lets time pass until a condition holds; a `patient` client waits an hour
+#: before each new attempt; `drop` breaks one client's connection, without a word, until `allow`.
+Harness = InMemory | OnMosquitto
 
 
 @pytest.fixture(params=["memory", pytest.param("mosquitto", marks=pytest.mark.mosquitto)])
