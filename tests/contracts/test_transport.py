@@ -209,7 +209,7 @@ class OnMosquitto:
         self._broker.stop()
 
 
-#: An adapter with its broker. `settle` lets time pass until a condition holds; a `patient` client waits an hour
+#: An adapter with its broker. `settle` lets time pass until something holds; a `patient` client waits an hour
 #: before each new attempt; `drop` breaks one client's connection, without a word, until `allow`.
 Harness = InMemory | OnMosquitto
 
