@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.environment import environment
-from benchmarks.harness import BenchmarkError, Run, perform, write
+from benchmarks.harness import Run, perform, write
 from benchmarks.registry import BENCHMARKS, loader
 
 
@@ -36,19 +36,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = _parser().parse_args(arguments)
     names = tuple(BENCHMARKS) if given.name == "all" else (given.name,)
     words = sys.argv[1:] if arguments is None else list(arguments)
-    try:
-        document = perform(
-            given.name,
-            {name: loader(name) for name in names},
-            Run(quick=given.quick, trace=given.trace),
-            command=shlex.join(["python", "-m", "benchmarks", *words]),
-            environment={**environment(), "quick": given.quick},
-        )
-    except BenchmarkError as error:
-        print(f"could not be measured: {error}", file=sys.stderr)
-        return 1
+    document = perform(
+        given.name,
+        {name: loader(name) for name in names},
+        Run(quick=given.quick, trace=given.trace),
+        command=shlex.join(["python", "-m", "benchmarks", *words]),
+        environment={**environment(), "quick": given.quick},
+    )
     write(document, as_json=given.json, out=sys.stdout)
-    return 0
+    return 1 if document.failed else 0
 
 
 if __name__ == "__main__":

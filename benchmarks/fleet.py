@@ -6,10 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks.harness import BenchmarkError
 from skerry.cli.demo.brokers import start_broker
 from skerry.cli.demo.fleet import Fleet, NodePlan
-from skerry.errors import SkerryError
 
 #: A node with its processor alone: it hands over what needs an accelerator.
 LONE = "lone"
@@ -20,18 +18,11 @@ PLANS = (NodePlan(name=LONE, region="north"), NodePlan(name=BOARD, region="south
 
 @contextmanager
 def running_fleet(directory: Path) -> Iterator[Fleet]:
-    """Yield a started fleet, its files in `directory`.  Raises BenchmarkError when a part does not start."""
+    """Yield a started fleet, its files in `directory`.  Raises SkerryError when a part does not start."""
     broker = start_broker(directory / "broker")
     try:
         with Fleet(directory, broker, PLANS, directory / "witness.txt") as fleet:
-            _start(fleet)
+            fleet.start()
             yield fleet
     finally:
         broker.stop()
-
-
-def _start(fleet: Fleet) -> None:
-    try:
-        fleet.start()
-    except SkerryError as error:
-        raise BenchmarkError(str(error)) from error

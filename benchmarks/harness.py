@@ -16,9 +16,11 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from skerry.errors import SkerryError
 
-class BenchmarkError(Exception):
-    """Something could not be measured; the message says what and why."""
+
+class BenchmarkError(SkerryError):
+    """Something could not be measured."""
 
 
 class Goal(msgspec.Struct, frozen=True):
@@ -62,13 +64,17 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
-    """One run of one benchmark, or of all. left_out: what --quick did not measure."""
+    """One run of one benchmark, or of all.
+
+    left_out: what --quick did not measure.  failed: what could not be measured, and why.
+    """
 
     name: str
     command: str
     environment: Mapping[str, Any]
     results: tuple[Result, ...]
     left_out: tuple[str, ...] = ()
+    failed: tuple[str, ...] = ()
 
 
 @dataclass(kw_only=True)
@@ -135,19 +141,25 @@ def perform(
     command: str,
     environment: Mapping[str, Any],
 ) -> Document:
-    """Run the given benchmarks one after another and return their document."""
+    """Run the given benchmarks one after another and return their document; one that fails stops no other."""
     results: list[Result] = []
+    failed: list[str] = []
     for label, load in benchmarks.items():
         print(label, file=run.progress, flush=True)
-        for one in _distinct(load()(run), results):
-            run.say(line_of(one))
-            results.append(one)
+        try:
+            for one in _distinct(load()(run), results):
+                run.say(line_of(one))
+                results.append(one)
+        except (SkerryError, ImportError) as error:
+            failed.append(f"{label}: {error}")
+            run.say(f"could not be measured: {error}")
     return Document(
         name=name,
         command=command,
         environment=environment,
         results=tuple(results),
         left_out=tuple(run.left_out),
+        failed=tuple(failed),
     )
 
 
@@ -194,3 +206,5 @@ def write(document: Document, *, as_json: bool, out: TextIO) -> None:
     console.print(table_of(document))
     for text in document.left_out:
         console.print(f"left out by --quick: {text}")
+    for text in document.failed:
+        console.print(f"could not be measured: {text}")

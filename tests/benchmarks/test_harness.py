@@ -39,6 +39,7 @@ SCHEMA = {
         "command": {"type": "string"},
         "environment": {"type": "object", "required": ["cpu", "cores", "kernel", "python", "disk"]},
         "left_out": {"type": "array", "items": {"type": "string"}},
+        "failed": {"type": "array", "items": {"type": "string"}},
         "results": {
             "type": "array",
             "items": {
@@ -142,8 +143,10 @@ def test_a_relative_goal_needs_a_baseline() -> None:
 
 
 def test_two_results_of_one_name_are_refused() -> None:
-    with pytest.raises(BenchmarkError, match=r"tiny\.sum"):
-        measured(tiny, tiny)
+    document = measured(tiny, tiny)
+
+    assert len(document.results) == 2
+    assert document.failed == ("benchmark 1: two results are called tiny.sum",)
 
 
 def test_a_percentile_is_one_of_the_samples() -> None:
@@ -179,7 +182,7 @@ def test_every_registered_benchmark_has_a_measure() -> None:
     assert all(callable(loader(name)()) for name in BENCHMARKS)
 
 
-def test_what_cannot_be_measured_ends_with_status_1_and_no_document(
+def test_what_cannot_be_measured_is_named_and_ends_with_status_1(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def broken(run: Run) -> Iterator[Result]:
@@ -190,9 +193,11 @@ def test_what_cannot_be_measured_ends_with_status_1_and_no_document(
 
     status = command.main(["spine", "--json"])
 
-    said = capsys.readouterr()
-    assert (status, said.out) == (1, "")
-    assert "no broker could be started" in said.err
+    document = json.loads(capsys.readouterr().out)
+    jsonschema.validate(document, SCHEMA)
+    assert status == 1
+    assert document["failed"] == ["spine: no broker could be started"]
+    assert len(document["results"]) == 2  # what was measured before is kept
 
 
 def test_a_missed_goal_is_reported_with_status_0(
@@ -208,6 +213,17 @@ def test_a_missed_goal_is_reported_with_status_0(
     document = json.loads(capsys.readouterr().out)
     jsonschema.validate(document, SCHEMA)
     assert (status, document["results"][0]["ok"]) == (0, False)
+
+
+def test_a_benchmark_that_fails_stops_no_other() -> None:
+    def broken(run: Run) -> Iterator[Result]:
+        raise BenchmarkError("the disk is full")
+        yield
+
+    document = measured(broken, tiny)
+
+    assert document.failed == ("benchmark 0: the disk is full",)
+    assert [one.id for one in document.results] == ["tiny.sum", "tiny.count"]
 
 
 def test_an_unknown_benchmark_is_misuse_and_the_known_ones_are_named() -> None:

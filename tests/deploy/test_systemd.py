@@ -24,8 +24,9 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(params=sorted(HIGHEST_EXPOSURE))
 def unit(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A unit as installed, except that its interpreter exists on this machine."""
-    text = (UNITS / request.param).read_text().replace(INSTALLED_PYTHON, sys.executable)
-    copy = tmp_path / request.param
+    name: str = request.param
+    text = (UNITS / name).read_text().replace(INSTALLED_PYTHON, sys.executable)
+    copy = tmp_path / name
     copy.write_text(text)
     return copy
 
