@@ -34,6 +34,7 @@ from task_queue.operations import (
     Start,
     Started,
 )
+from task_queue.task import FINAL
 from task_queue.task import State as TaskState
 
 #: Reports about a task on its way out of the window.
@@ -68,6 +69,8 @@ def take_answer(turn: Turn, operation: Operation, answer: Answer, decide: Decide
 
 
 def _notify(turn: Turn, answer: Changed) -> None:
+    if answer.state in FINAL:
+        turn.state.want_claim = True  # the next task with its ordering key may be ready now
     turn.act(Notify(task_id=answer.task_id, state=answer.state))
 
 
@@ -90,7 +93,8 @@ def _advanced(turn: Turn, answer: Advanced) -> None:
     state.advance_in_flight = False
     due = state.limits.advance_every_s if answer.next_due_in_s is None else answer.next_due_in_s
     state.advance_at = turn.uptime_s + min(max(due, 0.01), state.limits.advance_every_s)
-    state.want_claim = state.want_claim or answer.ready > 0
+    # Whatever ended may have unblocked another task; and a wake-up that was missed is made up for here.
+    state.want_claim = True
     for task_id, _was in answer.expired:
         turn.act(Notify(task_id=task_id, state=TaskState.EXPIRED))
         end_here(turn, task_id)

@@ -451,6 +451,33 @@ def test_attempts_that_outlast_the_grace_cost_no_try(make_world: MakeWorld) -> N
     assert world.get(once).state is State.UNKNOWN
 
 
+@pytest.mark.parametrize("how", ["expired", "cancelled", "returned"])
+def test_a_task_runs_at_once_when_the_one_before_it_ends_outside_the_window(
+    make_world: MakeWorld, how: str
+) -> None:
+    world = make_world(facts=ENROLLED)
+    elsewhere = Constraints(regions=("south",)) if how == "returned" else Constraints()
+    waits = 3.0 if how == "expired" else 50.0
+    first = a_task(
+        ordering_key="k",
+        delay_s=None if how == "returned" else 100.0,
+        expires_after_s=waits,
+        constraints=elsewhere,
+    )
+    before, after = world.submit(first, a_task(ordering_key="k"))
+    world.run_for(2.0)
+    assert world.get(after).state is State.BLOCKED
+
+    if how == "cancelled":
+        world.apply(Cancel(task_id=before))
+    elif how == "returned":
+        outcome = Outcome(status="succeeded")
+        world.apply(Return(task_id=before, fence=Fence((1, 1), 1), outcome=outcome))
+    world.run_for(3.0)
+
+    assert world.get(after).state is State.DONE
+
+
 def test_a_cancel_after_the_end_is_refused(make_world: MakeWorld) -> None:
     world = make_world()
     (task_id,) = world.submit(a_task())
