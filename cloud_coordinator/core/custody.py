@@ -160,6 +160,7 @@ def _hold(turn: Turn, entry: LedgerTask, applied: AppliedPlacement) -> None:
     _let_go(turn, entry)
     memory.queue.drop(entry.task_id)
     memory.told.pop(entry.task_id, None)
+    memory.crowded.pop(entry.task_id, None)
     memory.leases[entry.task_id] = turn.now.plus(turn.limits.lease_s)
     reservation = Reservation(
         task_id=entry.task_id,
@@ -178,8 +179,8 @@ def _let_go(turn: Turn, entry: LedgerTask) -> None:
     turn.memory.leases.pop(entry.task_id, None)
     turn.memory.absences.pop(entry.task_id, None)
     holder = turn.memory.nodes.get(entry.node)
-    if holder is not None:
-        holder.reservations.pop(entry.task_id, None)
+    if holder is not None and holder.reservations.pop(entry.task_id, None) is not None:
+        turn.room_freed()
 
 
 def _end_placement(turn: Turn, entry: LedgerTask, ended: str, reason: str) -> None:

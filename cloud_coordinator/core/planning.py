@@ -42,6 +42,8 @@ def plan_due(turn: Turn) -> None:
         return
     chosen = memory.queue.due(turn.now.plus(turn.limits.batch_ms / 1000), LOOK_AT)
     requests = tuple(filter(None, (_request(turn, task_id) for task_id in chosen)))
+    for request in requests:  # whatever becomes of the plan, its tasks are looked at again
+        memory.queue.put(request.task_id, turn.now.plus(turn.limits.retry_s))
     if requests:
         memory.planning_since = turn.now
         turn.act(MakePlan(requests, _snapshot(turn, requests)))
@@ -146,6 +148,8 @@ def _wait(turn: Turn, unplaced: Unplaced) -> None:
     if entry is None:
         return
     turn.memory.queue.put(task_id, turn.now.plus(turn.limits.retry_s))
+    if unplaced.can_wait:
+        turn.memory.crowded[task_id] = None
     standing = _standing(unplaced.reasons)
     if entry.state is TaskState.PLACED or turn.memory.told.get(task_id) == standing:
         return

@@ -5,6 +5,7 @@ Owns the memory's shape. Everything in it can be made again from the ledger: a r
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -26,6 +27,8 @@ from skerry.node import NodeRecord
 
 #: What an agent lists at most in State.holds; a full list says nothing of what is not on it.
 HOLDS_LIMIT = 5000
+#: Waiting tasks planned when one place becomes free: the first of them may not fit it.
+CALLED_PER_PLACE = 3
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +70,8 @@ class Memory:
     expiries: dict[str, Instant] = field(default_factory=dict)
     #: What the home of each waiting task was told: said again only when it changes.
     told: dict[str, str] = field(default_factory=dict)
+    #: Tasks that wait for room only, in the order in which they were turned away.
+    crowded: dict[str, None] = field(default_factory=dict)
     planning_since: Instant | None = None
     revision: int = 0
     last_tick: Instant | None = None
@@ -114,12 +119,20 @@ class Turn:
         """Drop everything volatile about a task that is final."""
         memory = self.memory
         memory.queue.drop(task_id)
+        memory.crowded.pop(task_id, None)
         for table in (memory.leases, memory.absences, memory.expiries, memory.told):
             table.pop(task_id, None)
 
     def plan_soon(self, task_id: str) -> None:
         """Have a task planned with the others that come within the batch's window."""
         self.memory.queue.put(task_id, self.now.plus(self.limits.batch_ms / 1000))
+
+    def room_freed(self) -> None:
+        """A place is free: plan the next few that wait for room, rather than at their next retry."""
+        for task_id in list(itertools.islice(self.memory.crowded, CALLED_PER_PLACE)):
+            del self.memory.crowded[task_id]
+            if task_id in self.memory.queue:
+                self.plan_soon(task_id)
 
     def is_past(self, moment: Instant | None) -> bool:
         """Decide whether a moment has come; of another boot it has not (it is set anew at the start)."""

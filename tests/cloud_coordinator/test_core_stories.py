@@ -12,6 +12,8 @@ from cloud_coordinator.core import events as happened
 from cloud_coordinator.core.turn import Limits
 from cloud_coordinator.ledger.sqlite import SqliteLedger
 from cloud_coordinator.ledger.values import TaskState
+from cloud_coordinator.placement.request import Plan
+from cloud_coordinator.placement.settings import PlacementSettings
 from cloud_coordinator.testing import ModelFleet, an_inventory
 from skerry.fence import Fence
 from skerry.messages import (
@@ -496,6 +498,55 @@ def test_a_clone_is_quarantined_and_its_work_stays(fleet: ModelFleet) -> None:
     fleet.nodes[node].finish(task_id)
     fleet.settle()
     assert fleet.nodes["n1"].returned[task_id].outcome.status == "succeeded"
+
+
+def test_a_place_that_becomes_free_is_filled_at_once() -> None:
+    fleet = ModelFleet(limits=Limits(retry_s=3600), placement=PlacementSettings(queue_depth=1))
+    for name in ("n1", "n2"):
+        fleet.add(name)
+    for _ in range(10):
+        fleet.offer("n1")
+    fleet.settle()
+    node = fleet.nodes["n2"]
+    slots = len(node.holds)
+    assert slots == 4
+
+    for left in range(10, 0, -1):
+        assert len(node.holds) == min(slots, left)
+        node.finish(next(iter(node.holds)))
+        fleet.settle()
+    assert len(fleet.nodes["n1"].returned) == 10
+
+
+def test_a_planner_that_fails_or_forgets_a_task_is_asked_again_later(
+    fleet: ModelFleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task_id = fleet.offer("n1")
+    with monkeypatch.context() as patched:
+        patched.setattr("cloud_coordinator.testing.plan", lambda *_, **__: Plan(revision=0))
+        fleet.settle()
+    fleet.give(happened.PlanFailed("out of memory"))
+    assert fleet.task(task_id).state is TaskState.PENDING
+
+    fleet.pass_time(5)
+
+    assert placed_on(fleet, task_id)
+    assert fleet.counted("plans_failed") == 1
+
+
+def test_the_ledger_forgets_the_oldest_ends_alone() -> None:
+    fleet = ModelFleet(limits=Limits(keep_ended=3))
+    for name in ("n1", "n2"):
+        fleet.add(name)
+    ids = [fleet.offer("n1") for _ in range(6)]
+    fleet.settle()
+    for task_id in ids[:5]:
+        fleet.nodes["n2"].finish(task_id)
+    fleet.pass_time(60)
+
+    known = [task_id for task_id in ids if fleet.ledger.task(task_id)]
+    assert known == ids[2:]
+    assert fleet.counted("tasks_forgotten") == 2
 
 
 def test_placements_stay_bounded_when_a_node_flaps(fleet: ModelFleet) -> None:
