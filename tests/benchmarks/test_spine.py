@@ -11,8 +11,8 @@ from benchmarks.spine import measure
 
 #: Figures of which every one must come: a benchmark that silently lost one would still look well.
 EXPECTED = {
-    "spine.memory.agent_mb",
-    "spine.memory.child_mb",
+    "spine.memory.agent_mib",
+    "spine.memory.child_mib",
     "spine.command.p50_ms",
     "spine.onnx.p50_ms",
     "spine.placement.p50_ms",
@@ -42,4 +42,4 @@ def test_the_spine_yields_every_figure_with_its_baseline() -> None:
     assert len(found) == len(results)
     assert found.keys() >= EXPECTED
     assert all(one.value > 0 for one in results if one.id != "spine.submits.overhead_ms")
-    assert all(found[name].baseline for name in EXPECTED - {"spine.memory.child_mb"})
+    assert all(found[name].baseline for name in EXPECTED - {"spine.memory.child_mib"})
