@@ -1,7 +1,7 @@
-"""What a federated run is made of: its specification, instructions, replies and verdicts. Pure values, no Flower.
+"""What a federated run is made of: its specification, instructions, replies and verdicts. Pure values.
 
-A run makes versions 1, 2, … of one model out of version 0. An instruction asks one node to improve one version;
-a reply answers exactly one instruction. Parameters travel as `wire` packets, by content hash or inline.
+A run makes versions 1, 2, … of one model out of version 0. An instruction asks one node to improve one
+version; a reply answers exactly one instruction. Parameters travel as `wire` packets, by hash or inline.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class RunSpec(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Instruction(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Asks one node to train from one version. A newer one for the same node replaces an older one not begun."""
+    """Asks one node to train from one version. A newer one for the node replaces an older one not begun."""
 
     id: str  #: 32 hex digits, the same each time the same (run, version, node) is asked
     run_id: str

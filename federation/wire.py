@@ -1,7 +1,8 @@
-"""Parameters as bytes: one versioned packet of named arrays. Owns its form and its limits; knows no Flower.
+"""Parameters as bytes: one versioned packet of named arrays. Owns form and limits; knows no Flower.
 
-A packet is MessagePack: a version and, in order, (key, dtype, shape, raw little-endian bytes) of each array. No
-pickle, no code. Every limit is checked before an array is made; an array is a read-only view of the packet.
+A packet is MessagePack: a version and, in order, (key, dtype, shape, raw little-endian bytes) of each array.
+No pickle, no code. Every limit is checked before an array is made; an array is a read-only view of the
+packet.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The round ledger's port and its rows: runs, versions, instructions with their replies. Two adapters.
 
-One synchronous owner; every method that writes is one synced commit. Knows nothing of Flower or of a worker.
+One synchronous owner, one thread at a time; every method that writes is one synced commit. Knows nothing of
+Flower or of a worker.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from federation.values import Accepted, Instruction, Refused, Reply, ReplyState, RunSpec, RunState, Verdict
+from federation.values import Instruction, Refused, Reply, ReplyState, RunSpec, RunState, Verdict
 from skerry.clock import Instant
 
 
@@ -23,7 +24,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     version: int = 0
     created_wall_s: float = 0.0
     ended_wall_s: float = 0.0
-    waiting_left_s: float | None = None  #: of the patience, when it began to wait
+    #: While it waits: since when, and how much of its patience was left then, s.
+    waiting_since: Instant | None = None
+    patience_left_s: float = 0.0
 
 
 class Version(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,23 +43,23 @@ class Version(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One instruction and what became of it."""
+    """One instruction and what became of it. The reply is kept without its parameters: see `payload`."""
 
     instruction: Instruction
     state: ReplyState
     reply: Reply | None = None
+    is_late: bool = False
     counted_in: int | None = None  #: the version it was merged into
     weight: float = 0.0
     staleness: int = 0
     code: str = ""  #: of a refusal
     reason: str = ""
-    is_late: bool = False
     sent: Instant | None = None
     replied_wall_s: float = 0.0
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """A reply that met no open instruction, or was refused: who, what and why. Counted, never lost."""
+    """Something that was refused: whose, why, how often. Counted, never lost."""
 
     run_id: str
     node: str
@@ -64,10 +67,6 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     code: str
     reason: str
     count: int = 1
-
-
-#: What `receive` says of a reply that it stored nothing of.
-RECEIPT_REFUSALS = ("unknown_instruction", "foreign_node", "duplicate", "run_over", "malformed", "node_error")
 
 
 class RoundLedger(Protocol):
@@ -79,8 +78,8 @@ class RoundLedger(Protocol):
 
     # --- runs -------------------------------------------------------------------------------------------
 
-    def create(self, spec: RunSpec, wall_s: float) -> Run:
-        """Write a new run.  Raises FederationError when the id is taken by a run with another spec."""
+    def create(self, spec: RunSpec, base: Version, wall_s: float) -> Run:
+        """Write a new run with its version 0.  Raises FederationError when the id is taken."""
         ...
 
     def run(self, run_id: str) -> Run | None:
@@ -92,75 +91,64 @@ class RoundLedger(Protocol):
         ...
 
     def move(
-        self,
-        run_id: str,
-        state: RunState,
-        *,
-        reason: str = "",
-        wall_s: float = 0.0,
-        waiting_left_s: float | None = None,
+        self, run_id: str, state: RunState, *, now: Instant, reason: str = "", wall_s: float = 0.0
     ) -> Run:
         """Change a run's state.  Raises InvalidTransition.
 
-        At a final state every entry without a verdict becomes refused with the code `run_over`.
+        Patience runs while the run waits; it is whole again with every new version. At a final state every
+        entry without a verdict becomes refused with the code `run_over`.
         """
         ...
 
     # --- versions ---------------------------------------------------------------------------------------
 
     def commit(self, version: Version, verdicts: Mapping[str, Verdict]) -> bool:
-        """Write a version and the verdicts it rests on, as one. False: this version is there already.
+        """Write a version and the verdicts it rests on, as one. False: this very version is there already.
 
-        verdicts: instruction id → verdict, for entries with a stored reply. An entry judged before keeps its
-        verdict, and then nothing is written: FederationError.  Raises FederationError when the version does
-        not follow the newest one.
+        verdicts: instruction id → verdict.  Raises FederationError, with nothing written, when the version
+        does not follow the newest one, or an instruction has no stored reply or has its verdict already.
         """
         ...
 
     def versions(self, run_id: str) -> list[Version]:
-        """Return the committed versions, oldest first."""
+        """Return the committed versions, oldest first; 0 is the base."""
         ...
 
     # --- instructions and replies -----------------------------------------------------------------------
 
     def push(self, instructions: Sequence[Instruction], now: Instant) -> list[Entry]:
-        """Write instructions that are not there yet; return the entries of all of them.
+        """Write instructions that are not there yet; return the entries of all of them, in their order.
 
-        Older open ones of the same node and run become superseded. An instruction older than the newest one
-        of its node is written as superseded.
+        Older open ones of the same node and run become superseded.
+        Raises FederationError when a run is unknown or final.
         """
         ...
 
     def receive(self, replies: Sequence[Reply], wall_s: float) -> list[Refused | None]:
-        """Store each reply that answers an instruction without one; else say why not (code of
-        RECEIPT_REFUSALS) and count it. None: stored.
+        """Store each reply that answers an instruction without one: None. Else count it and say why not.
+
+        A reply that carries an error is stored as a refusal of the code `node_error` or `superseded`.
         """
         ...
 
     def judge(self, run_id: str, verdicts: Mapping[str, Refused]) -> None:
-        """Refuse stored replies outside a commit (a version that was not made keeps its refusals)."""
+        """Refuse stored replies outside a commit (a version that cannot be made keeps its refusals)."""
         ...
 
     def entries(
-        self, run_id: str, *, ids: Sequence[str] | None = None, states: Sequence[ReplyState] | None = None
+        self,
+        run_id: str,
+        *,
+        ids: Sequence[str] | None = None,
+        states: Sequence[ReplyState] | None = None,
     ) -> list[Entry]:
         """Return entries by version and node; only those with the given ids or states when given."""
         ...
 
-    def refusals(self, run_id: str) -> list[Refusal]:
-        """Return what was refused, counted by node and code."""
+    def payload(self, instruction_id: str) -> bytes:
+        """Return the inline packet of a stored reply that has no verdict yet; empty when there is none."""
         ...
 
-
-def settle(entry: Entry, verdict: Verdict, version: int) -> Entry:
-    """Return the entry with its verdict. version: the one being committed."""
-    replace = msgspec.structs.replace
-    if isinstance(verdict, Accepted):
-        return replace(
-            entry,
-            state=ReplyState.ACCEPTED,
-            counted_in=version,
-            weight=verdict.weight,
-            staleness=verdict.staleness,
-        )
-    return replace(entry, state=ReplyState.REFUSED, code=verdict.code, reason=verdict.reason)
+    def refusals(self, run_id: str) -> list[Refusal]:
+        """Return what was refused, by node and code."""
+        ...

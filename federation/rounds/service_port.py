@@ -17,7 +17,7 @@ class Rounds(Protocol):
         ...
 
     async def resume(self, run_id: str) -> Run:
-        """Start the worker of a run that is not final.  Raises FederationError when there is nothing to resume."""
+        """Start the worker of a run that is not final.  Raises FederationError when there is no such run."""
         ...
 
     async def cancel(self, run_id: str, reason: str) -> Run:

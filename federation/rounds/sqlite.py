@@ -1,0 +1,184 @@
+"""The round ledger in one SQLite file: write-ahead log, every transaction synced. Owns one connection."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+from typing import Any, TypeVar
+
+import apsw
+import msgspec
+
+from federation.rounds.ledger import Entry, Refusal, Run, Version
+from federation.rounds.rules import RuledLedger
+from federation.values import ReplyState
+from skerry.errors import StorageFailed, StoreTooNew
+
+T = TypeVar("T")
+
+_PACKAGE = "federation.rounds"
+_NAMED = re.compile(r"^-- name: (\w+)\n((?:--[^\n]*\n)*)(.*?);$", re.MULTILINE | re.DOTALL)
+#: FULL: an acknowledged commit survives a power cut.
+_SETTINGS = ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "cache_size = -8000")
+_BUSY_TIMEOUT_MS = 5000
+
+
+class SqliteTables:
+    """Rows in one database file."""
+
+    def __init__(self, path: Path) -> None:
+        """Open or create the file and bring its schema up to date.
+
+        Raises StoreTooNew, leaving the file as it is; StorageFailed when the file cannot be used.
+        """
+        self._path = path
+        self._sql = _load_statements()
+        with self._translated():
+            self._db = apsw.Connection(str(path))
+            self._db.set_busy_timeout(_BUSY_TIMEOUT_MS)
+            for setting in _SETTINGS:
+                self._db.execute(f"PRAGMA {setting}").fetchall()
+            self._migrate()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Make the block one synced commit; undone when it raises."""
+        with self._translated():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:  # SQLite may have undone it itself when the disk failed
+                    self._db.execute("ROLLBACK")
+                raise
+
+    def close(self) -> None:
+        """Close in order."""
+        self._db.close()
+
+    def get_run(self, run_id: str) -> Run | None:
+        """Return one run, or None."""
+        return self._one("get_run", Run, run_id=run_id)
+
+    def put_run(self, run: Run) -> None:
+        """Write a run, new or known."""
+        self._run("put_run", run_id=run.spec.run_id, state=run.state.value, body=msgspec.msgpack.encode(run))
+
+    def all_runs(self) -> list[Run]:
+        """Return every run, newest first."""
+        return self._all("all_runs", Run)
+
+    def add_version(self, version: Version) -> None:
+        """Write a new version."""
+        body = msgspec.msgpack.encode(version)
+        self._run("add_version", run_id=version.run_id, version=version.version, body=body)
+
+    def versions_of(self, run_id: str) -> list[Version]:
+        """Return versions, oldest first."""
+        return self._all("versions_of", Version, run_id=run_id)
+
+    def get_entry(self, instruction_id: str) -> Entry | None:
+        """Return one entry, or None."""
+        return self._one("get_entry", Entry, id=instruction_id)
+
+    def put_entry(self, entry: Entry) -> None:
+        """Write an entry, new or known."""
+        asked = entry.instruction
+        self._run(
+            "put_entry",
+            id=asked.id,
+            run_id=asked.run_id,
+            version=asked.version,
+            node=asked.node,
+            state=entry.state.value,
+            body=msgspec.msgpack.encode(entry),
+        )
+
+    def entries_of(self, run_id: str, states: Sequence[ReplyState] | None, node: str | None) -> list[Entry]:
+        """Return entries by version and node."""
+        wanted = None if states is None else msgspec.json.encode([state.value for state in states]).decode()
+        return self._all("entries_of", Entry, run_id=run_id, states=wanted, node=node)
+
+    def get_payload(self, instruction_id: str) -> bytes:
+        """Return the bytes kept with an entry; empty when there are none."""
+        found = self._rows("get_payload", id=instruction_id)
+        return found[0][0] or b"" if found else b""
+
+    def put_payload(self, instruction_id: str, payload: bytes) -> None:
+        """Keep bytes with an entry; empty ones forget what was kept."""
+        self._run("put_payload", id=instruction_id, payload=payload or None)
+
+    def add_refusal(self, refusal: Refusal) -> None:
+        """Count a refusal by run, node, instruction and code."""
+        values = msgspec.structs.asdict(refusal)
+        values.pop("count")
+        self._run("add_refusal", **values)
+
+    def refusals_of(self, run_id: str) -> list[Refusal]:
+        """Return refusals by node, instruction and code."""
+        names = Refusal.__struct_fields__
+        rows = self._rows("refusals_of", run_id=run_id)
+        return [Refusal(**dict(zip(names, row, strict=True))) for row in rows]
+
+    # --- inside -----------------------------------------------------------------------------------------
+
+    def _migrate(self) -> None:
+        schema = _load_schema()
+        version = int(self._db.pragma("user_version"))
+        if version > len(schema):
+            raise StoreTooNew(
+                f"{self._path} has schema {version}, this version knows {len(schema)}: "
+                "start the version that wrote it; the file was left as it is"
+            )
+        for number, script in enumerate(schema[version:], version + 1):
+            with self._db:
+                self._db.execute(script)
+                self._db.execute(f"PRAGMA user_version={number}")
+
+    def _run(self, statement: str, **values: Any) -> None:
+        with self._translated():
+            self._db.execute(self._sql[statement], values)
+
+    def _rows(self, statement: str, **values: Any) -> list[Any]:
+        with self._translated():
+            return self._db.execute(self._sql[statement], values).fetchall()
+
+    def _all(self, statement: str, kind: type[T], **values: Any) -> list[T]:
+        return [msgspec.msgpack.decode(row[0], type=kind) for row in self._rows(statement, **values)]
+
+    def _one(self, statement: str, kind: type[T], **values: Any) -> T | None:
+        found = self._all(statement, kind, **values)
+        return found[0] if found else None
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (apsw.CorruptError, apsw.NotADBError) as error:
+            raise StorageFailed(
+                f"{self._path} is damaged ({error}); restore a backup, or move the file away to begin anew"
+            ) from error
+        except apsw.FullError as error:
+            raise StorageFailed(f"the disk of {self._path} is full; free some space") from error
+        except apsw.Error as error:
+            raise StorageFailed(f"{self._path}: {error}") from error
+
+
+def sqlite_ledger(path: Path) -> RuledLedger:
+    """Return the ledger in this file, made when missing.  Raises StoreTooNew or StorageFailed."""
+    return RuledLedger(SqliteTables(path))
+
+
+def _load_statements() -> dict[str, str]:
+    text = (resources.files(_PACKAGE) / "queries.sql").read_text(encoding="utf-8")
+    return {match[1]: match[3] for match in _NAMED.finditer(text)}
+
+
+def _load_schema() -> list[str]:
+    folder = resources.files(_PACKAGE) / "schema"
+    files = sorted((entry.name, entry) for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    return [entry.read_text(encoding="utf-8") for _, entry in files]

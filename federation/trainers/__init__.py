@@ -1,0 +1,1 @@
+"""Trainers that need neither torch nor recorded experience: for measurements and for tests of equality."""
