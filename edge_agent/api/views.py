@@ -83,7 +83,8 @@ def _decisions(record: TaskRecord) -> tuple[Decision, ...]:
 
 def _where(record: TaskRecord) -> str:
     if record.placed_on:
-        return f", which placed it on {record.placed_on}"
+        is_away = record.state is State.HANDED_OVER
+        return f", which placed it on {record.placed_on}" if is_away else f" on {record.placed_on}"
     if record.waiting_for and record.state not in FINAL:
         return f": {record.waiting_for}"
     return f"; it was placed here by the coordinator for {record.home_node}" if record.home_node else ""
