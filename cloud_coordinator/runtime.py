@@ -62,7 +62,7 @@ class Runtime:
         self._refusals: Counter[tuple[str, str]] = Counter()
         self.gate = Gate(settings.fleet, core.nodes())
         self.term = core.term
-        #: Called on the event loop at each tick: the service is not stuck.
+        #: Called on the event loop whenever the core has answered a tick: the service is not stuck.
         self.on_tick: Callable[[], None] = lambda: None
 
     @property
@@ -121,18 +121,22 @@ class Runtime:
 
     def post(self, event: happened.Event) -> None:
         """Give the core an event; its actions are performed after the commit."""
-        clock = self._clock
-
-        def job(core: CoordinatorCore) -> list[do.Action]:
-            return core.handle(event, clock.now(), clock.wall_s())
-
-        if not self._thread.post(job, self._answered):
+        if not self._thread.post(self._job(event), self._answered):
             self._refusals["", "overloaded"] += 1
 
     def perform(self, actions: list[do.Action]) -> None:
         """Do what the core asked for, in order."""
         for action in actions:
             self._perform(action)
+
+    def _job(self, event: happened.Event) -> Callable[[CoordinatorCore], list[do.Action]]:
+        clock = self._clock
+        return lambda core: core.handle(event, clock.now(), clock.wall_s())
+
+    def _ticked(self, actions: list[do.Action] | None, error: BaseException | None) -> None:
+        """The core has answered a tick: it is not stuck, whatever the disk says."""
+        self.on_tick()
+        self._answered(actions, error)
 
     def _answered(self, actions: list[do.Action] | None, error: BaseException | None) -> None:
         if error is not None:
@@ -201,5 +205,4 @@ class Runtime:
             if self._refusals:
                 self.post(happened.RefusalsCounted(dict(self._refusals)))
                 self._refusals.clear()
-            self.post(happened.Ticked())
-            self.on_tick()
+            self._thread.post(self._job(happened.Ticked()), self._ticked)
