@@ -10,12 +10,13 @@ in which the device's rule will take them. Sums run slot by slot, so that paddin
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from policy.objective import DEFAULT_WEIGHTS, ObjectiveWeights
+from policy.queue_rule import QueueRule
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -60,6 +61,7 @@ class Situation:
     device_class: Ints  #: index into policy.features.CLASSES
     arrival: Arrival
     waiting: Waiting
+    running: Ints
     queued: Ints
     remaining_s: Floats  #: of what runs, as far as it can be expected
     resident: Ints  #: bit per model that is loaded
@@ -91,10 +93,11 @@ class Plan:
         return total
 
 
-def plan(situation: Situation, weights: ObjectiveWeights = DEFAULT_WEIGHTS) -> Plan:
+def plan(situation: Situation, weights: ObjectiveWeights = DEFAULT_WEIGHTS, place: int | None = None) -> Plan:
     """Return what the arriving task would mean on each device.
 
     Follows the queue twice side by side, without and with the task: in key order, the doomed behind the rest.
+    place: the task's position in every queue (at the end of shorter ones); None: by its key.
     """
     without, with_it = _Line(situation), _Line(situation)
     a = situation.arrival
@@ -112,7 +115,7 @@ def plan(situation: Situation, weights: ObjectiveWeights = DEFAULT_WEIGHTS) -> P
     )
     for slot in range(situation.waiting.key.shape[0]):
         task = _slot(situation.waiting, slot)
-        due = ~placed & (a.key > situation.waiting.key[slot])
+        due = ~placed & (a.key > situation.waiting.key[slot] if place is None else slot == place)
         if due.any():
             with_it.add_new(new, due)
             placed |= due
@@ -234,3 +237,29 @@ class _Line:
         """Expected cost of the waiting tasks, without their energy."""
         completion = self._completion + self._doomed_rate * self.end_s + self._doomed_completion
         return weights.violation * self._missed + weights.completion * completion
+
+
+@dataclass(slots=True, kw_only=True)
+class Picks:
+    """The devices chosen, [nodes]. place: positions in their queues; None: where the queues' rule puts them."""
+
+    device: Ints
+    place: Ints | None = None
+
+
+class ManyScheduler(Protocol):
+    """The array form of policy.port.Scheduler: the same choices for many nodes at once."""
+
+    @property
+    def name(self) -> str:
+        """Its name in settings and decisions."""
+        ...
+
+    @property
+    def queue_rule(self) -> QueueRule:
+        """In which order devices take what it reserves."""
+        ...
+
+    def choose_many(self, situation: Situation, planned: Plan) -> Picks:
+        """Pick a device in the mask on every node (each has one).  planned: plan() of the situation."""
+        ...

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from policy.baselines.completion import expected_completion_s
+from policy.baselines.completion import expected_completions_s
 from policy.port import Choice, DeviceView
+from policy.queue_rule import QueueRule
 from skerry.task import TaskSpec
+
+if TYPE_CHECKING:
+    from policy.situation import Picks, Plan, Situation
 
 
 class FifoFirstFit:
     """Takes tasks as they come and gives each the first device that is free."""
 
     name = "fifo-first-fit"
+    queue_rule = QueueRule.FIFO
 
     def choose(self, task: TaskSpec, devices: Sequence[DeviceView], runtime_s: Sequence[float]) -> Choice:
         """Pick the first free device by id; when none is free, the one with the shortest line."""
@@ -22,8 +28,15 @@ class FifoFirstFit:
             index=index,
             reason=_reason(devices[index]),
             scores=tuple(100.0 / (1.0 + _line(view)) for view in devices),
-            expected_s=tuple(map(expected_completion_s, devices, runtime_s)),
+            expected_s=expected_completions_s(task, devices, runtime_s),
         )
+
+    def choose_many(self, situation: Situation, planned: Plan) -> Picks:
+        """Pick the same for many nodes at once."""
+        from policy.baselines.arrays import lowest_many
+
+        taken = situation.running + situation.queued
+        return lowest_many(taken, situation.mask)
 
 
 def _line(view: DeviceView) -> float:

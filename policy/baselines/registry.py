@@ -5,7 +5,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping
 
+from policy.baselines.earliest_deadline import EarliestDeadline
 from policy.baselines.fifo_first_fit import FifoFirstFit
+from policy.baselines.full_cost import FullCost
+from policy.baselines.least_allocated import LeastAllocated
+from policy.baselines.least_energy import LeastEnergy
+from policy.baselines.least_loaded import LeastLoaded
+from policy.baselines.min_increase import MinIncrease
+from policy.baselines.min_increase_replan import MinIncreaseReplan
 from policy.baselines.shortest_expected_completion import ShortestExpectedCompletion
 from policy.port import Scheduler
 from skerry.errors import SettingsError
@@ -14,7 +21,14 @@ DEFAULT_SCHEDULER = ShortestExpectedCompletion.name
 
 SCHEDULERS: Mapping[str, Callable[[], Scheduler]] = {
     FifoFirstFit.name: FifoFirstFit,
+    LeastLoaded.name: LeastLoaded,
+    LeastAllocated.name: LeastAllocated,
     ShortestExpectedCompletion.name: ShortestExpectedCompletion,
+    EarliestDeadline.name: EarliestDeadline,
+    LeastEnergy.name: LeastEnergy,
+    FullCost.name: FullCost,
+    MinIncrease.name: MinIncrease,
+    MinIncreaseReplan.name: MinIncreaseReplan,
 }
 
 

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from policy.features import features
 from policy.objective import DEFAULT_WEIGHTS, ObjectiveWeights, Terms, reward
+from policy.queue_rule import QueueRule
 from policy.situation import Arrival, Plan, Situation, Waiting, plan
 from twin.fleet.batch import Batch, batch_of
 from twin.fleet.kinds import KINDS
 from twin.fleet.metrics import Metrics, metrics_of
-from twin.fleet.queues import DEADLINE, KEY, KIND, LOAD, RATE, SERVICE, TAIL, WEIGHT, QueueRule, Queues
+from twin.fleet.queues import DEADLINE, KEY, KIND, LOAD, RATE, SERVICE, TAIL, WEIGHT, Queues
 from twin.fleet.scenario import Scenario
 
 Floats = NDArray[np.float64]
@@ -155,6 +156,7 @@ class Fleet:
                 rate=values[RATE],
                 key=values[KEY],
             ),
+            running=busy.astype(np.int64),
             queued=self.queues.length,
             remaining_s=np.where(busy, np.maximum(self._expected_free - now, 0.0), 0.0),
             resident=self.resident,

@@ -6,7 +6,6 @@ of arrival. Empty slots hold zeros, no deadline and the lowest key, so that sums
 
 from __future__ import annotations
 
-from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -20,20 +19,6 @@ KEY, SERVICE, TAIL, LOAD, WEIGHT, DEADLINE, RATE = range(len(FIELDS))
 TASK, KIND = range(2)
 _EMPTY = np.array([-np.inf, 0.0, 0.0, 0.0, 0.0, np.inf, 0.0])
 _FIRST_SLOTS = 8
-
-
-class QueueRule(StrEnum):
-    """In which order a device takes what is reserved on it."""
-
-    FIFO = "fifo"  #: as it came
-    EDF = "edf"  #: earliest deadline first
-    WSPT = "wspt"  #: weight / service time; what can no longer meet its deadline goes last
-    PLACED = "placed"  #: where the scheduler put it; what can no longer meet its deadline goes last
-
-    @property
-    def is_doomed_last(self) -> bool:
-        """Whether the rule puts what cannot meet its deadline behind the rest."""
-        return self in (QueueRule.WSPT, QueueRule.PLACED)
 
 
 class Queues:

@@ -1,0 +1,182 @@
+"""What one more task would mean on one device: the plan of `policy.situation` for plain values, without numpy.
+
+Owns the single form, which the agent uses; it gives bit for bit what the arrays give on a device with one slot.
+On a device with several, the queue is taken to flow that many times as fast.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from policy.objective import DEFAULT_WEIGHTS, NOMINAL_DEADLINE_S, ObjectiveWeights, priority_weight
+from policy.port import DeviceView, Reserved
+from skerry.task import OnnxSpec, TaskSpec
+
+
+@dataclass(frozen=True, slots=True)
+class DevicePlan:
+    """As policy.situation.Plan, for one device. Seconds from now, joules, cost of the objective."""
+
+    load_s: float
+    backlog_s: float
+    finish_s: float
+    last_s: float
+    energy_j: float
+    own_cost: float
+    last_cost: float
+    added_cost: float
+    doomed: int
+
+    @property
+    def increase(self) -> float:
+        """The whole increase of the expected cost."""
+        return self.own_cost + self.added_cost
+
+
+def model_of(task: TaskSpec) -> str:
+    """Return the name under which a device keeps what the task needs loaded."""
+    return task.spec.model if isinstance(task.spec, OnnxSpec) else ""
+
+
+def reserved_of(task: TaskSpec, view: DeviceView, runtime_s: float) -> Reserved:
+    """Return the task at hand as it would stand in this device's queue."""
+    deadline_s = math.inf if task.deadline_s is None else task.deadline_s
+    return Reserved(
+        runtime_s=runtime_s,
+        load_s=view.offer.load_s,
+        tail_s=view.offer.tail_s,
+        model=model_of(task),
+        weight=priority_weight(task.priority),
+        deadline_s=deadline_s,
+        scale_s=task.deadline_s or NOMINAL_DEADLINE_S,
+        key=view.offer.key,
+    )
+
+
+def energy_of(view: DeviceView, runtime_s: float) -> float:
+    """Return the joules of a run there; 0 where nothing is known of the device's power."""
+    if view.offer.energy_j is not None:
+        return view.offer.energy_j
+    return (view.device.power_w or 0.0) * runtime_s
+
+
+def plan_device(
+    task: TaskSpec,
+    view: DeviceView,
+    runtime_s: float,
+    weights: ObjectiveWeights = DEFAULT_WEIGHTS,
+    place: int | None = None,
+) -> DevicePlan:
+    """Return what the task would mean on this device.  place: its position there; None: by its key."""
+    new = reserved_of(task, view, runtime_s)
+    if place is None:
+        place = sum(other.key >= new.key for other in view.reserved)
+    without, with_it = _Line(view, weights), _Line(view, weights)
+    for index, other in enumerate(view.reserved):
+        if index == place:
+            with_it.add_new(new)
+        without.add(other)
+        with_it.add(other)
+    if place >= len(view.reserved):
+        with_it.add_new(new)
+    offer = view.offer
+    energy_j = energy_of(view, runtime_s) + (offer.load_j if with_it.new_load_s > 0 else 0.0)
+    finish_s = with_it.new_finish()
+    last_s = without.end_s + without.doomed_s + without.load_of(new) + new.runtime_s + new.tail_s
+    base = weights.energy * energy_j
+    return DevicePlan(
+        load_s=with_it.new_load_s,
+        backlog_s=without.end_s + without.doomed_s,
+        finish_s=finish_s,
+        last_s=last_s,
+        energy_j=energy_j,
+        own_cost=_cost(finish_s, new, weights) + base,
+        last_cost=_cost(last_s, new, weights) + base,
+        added_cost=with_it.cost() - without.cost(),
+        doomed=without.doomed,
+    )
+
+
+def plan_devices(
+    task: TaskSpec,
+    views: Sequence[DeviceView],
+    runtime_s: Sequence[float],
+    weights: ObjectiveWeights = DEFAULT_WEIGHTS,
+) -> list[DevicePlan]:
+    """Return plan_device for each device, in the order given."""
+    return [plan_device(task, view, run, weights) for view, run in zip(views, runtime_s, strict=True)]
+
+
+def remaining_of(view: DeviceView) -> float:
+    """Return when a slot becomes free if nothing waited, as far as the view tells, seconds from now."""
+    slots = max(view.device.slots, 1)
+    if view.running + view.queued < slots:
+        return 0.0
+    if view.remaining_s is None:
+        return view.backlog_s / slots
+    return view.remaining_s / slots
+
+
+def _cost(finish_s: float, task: Reserved, weights: ObjectiveWeights) -> float:
+    missed = finish_s > task.deadline_s
+    return weights.violation * (task.weight * missed) + weights.completion * (finish_s * (1.0 / task.scale_s))
+
+
+class _Line:
+    """One queue as it is expected to run: what meets its deadline first, the doomed after that."""
+
+    __slots__ = (
+        "_completion", "_doomed_completion", "_doomed_rate", "_missed", "_new_doomed", "_new_offset",
+        "_new_tail", "_slots", "_weights", "doomed", "doomed_last", "doomed_s", "end_s", "new_load_s", "planned",
+    )  # fmt: skip
+
+    def __init__(self, view: DeviceView, weights: ObjectiveWeights) -> None:
+        self.end_s = remaining_of(view)
+        self.planned = set(view.resident)
+        self.doomed_last = view.is_doomed_last
+        self._slots = max(view.device.slots, 1)
+        self._weights = weights
+        self.doomed_s = self.new_load_s = self._new_offset = self._new_tail = 0.0
+        self._completion = self._missed = self._doomed_rate = self._doomed_completion = 0.0
+        self.doomed = 0
+        self._new_doomed = False
+
+    def load_of(self, task: Reserved) -> float:
+        return 0.0 if task.model in self.planned else task.load_s
+
+    def add(self, task: Reserved) -> None:
+        span = (self.load_of(task) + task.runtime_s) / self._slots
+        self.planned.add(task.model)
+        rate = 1.0 / task.scale_s
+        late = self.end_s + span + task.tail_s > task.deadline_s
+        self._missed += task.weight * late
+        self.doomed += late
+        if late and self.doomed_last:
+            self.doomed_s += span
+            self._doomed_rate += rate
+            self._doomed_completion += (self.doomed_s + task.tail_s) * rate
+        else:
+            self.end_s += span
+            self._completion += (self.end_s + task.tail_s) * rate
+
+    def add_new(self, task: Reserved) -> None:
+        load_s = self.load_of(task)
+        self.planned.add(task.model)
+        whole = load_s + task.runtime_s
+        span = whole / self._slots
+        self.new_load_s, self._new_tail = load_s, task.tail_s + (whole - span)
+        if self.doomed_last and self.end_s + whole + task.tail_s > task.deadline_s:
+            self.doomed_s += span
+            self._new_offset, self._new_doomed = self.doomed_s, True
+        else:
+            self.end_s += span
+            self._new_offset = self.end_s
+
+    def new_finish(self) -> float:
+        return (self.end_s if self._new_doomed else 0.0) + self._new_offset + self._new_tail
+
+    def cost(self) -> float:
+        completion = self._completion + self._doomed_rate * self.end_s + self._doomed_completion
+        return self._weights.violation * self._missed + self._weights.completion * completion
