@@ -152,9 +152,7 @@ def test_a_broken_transfer_goes_on_where_it_stopped(tmp_path: Path) -> None:
     assert isinstance(event, ContentReady)
     assert server.offsets[0] == 0
     assert server.offsets[1:] == sorted(server.offsets[1:])
-    assert (
-        len(server.offsets) >= 3
-    )  # the kernel may drop the end of a write that a close follows
+    assert len(server.offsets) >= 3  # the kernel may drop the end of a write that a close follows
 
 
 def test_content_that_does_not_match_its_hash_is_not_used(tmp_path: Path) -> None:
