@@ -88,7 +88,23 @@ def judge_all(
     first = [_judge_form(offer, asked, bases, version, policy, seen) for offer in offers]
     fresh = [verdict.norm for verdict in first if isinstance(verdict, Accepted)]
     usual = usual_norm([*norms, *fresh], bases.get(version, {}))
-    return [_judge_norm(verdict, usual, policy) for verdict in first]
+    judged = [_judge_norm(verdict, usual, policy) for verdict in first]
+    return _one_share_each(offers, judged)
+
+
+def _one_share_each(offers: Sequence[Offer], verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """Keep a node with several replies (late ones and a fresh one) at the weight of its heaviest."""
+    weights: dict[str, list[float]] = {}
+    for offer, verdict in zip(offers, verdicts, strict=True):
+        if isinstance(verdict, Accepted):
+            weights.setdefault(offer.node, []).append(verdict.weight)
+    share = {node: max(own) / math.fsum(own) for node, own in weights.items()}
+    return [
+        msgspec.structs.replace(verdict, weight=verdict.weight * share[offer.node])
+        if isinstance(verdict, Accepted)
+        else verdict
+        for offer, verdict in zip(offers, verdicts, strict=True)
+    ]
 
 
 def usual_norm(norms: Sequence[float], base: Arrays) -> float:

@@ -51,7 +51,7 @@ def _array(key: str, array: Array) -> NDArray[np.generic]:
         values: NDArray[np.generic] = array.numpy()
     except (ValueError, TypeError, OSError, EOFError) as error:
         raise Malformed(f"array {key} cannot be read: {error}") from error
-    if not isinstance(values, np.ndarray) or values.shape != tuple(array.shape):
+    if values.shape != tuple(array.shape):
         raise Malformed(f"array {key} has another shape than it says")
     return values
 

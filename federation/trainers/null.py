@@ -29,7 +29,7 @@ class NullTrainer:
         rng = np.random.default_rng(context.seed)
         noise = np.float32(config.get("noise", _NOISE))
         trained: Parameters = {
-            key: array + noise * rng.standard_normal(array.shape, dtype=np.float32)
+            key: np.add(array, noise * rng.standard_normal(array.shape, dtype=np.float32))
             for key, array in parameters.items()
         }
         loss = float(np.mean([np.mean(np.square(array)) for array in trained.values()]))

@@ -1,0 +1,1 @@
+"""Federated strategies, one a file. All stand behind `Guarded`, which lets only admitted replies through."""

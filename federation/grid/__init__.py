@@ -1,0 +1,5 @@
+"""Grids of our own: what carries a Flower server's messages, in one process or through outages."""
+
+from federation.flower.environment import switch_off
+
+switch_off()
