@@ -14,6 +14,7 @@ import msgspec
 from edge_agent.core.commands import DeadLetter, operations_of
 from edge_agent.core.events import LinkChanged
 from edge_agent.homecoming import Homecoming
+from edge_agent.round_trips import RoundTrips
 from edge_agent.runtime_loop import CoreLoop
 from edge_agent.uplink_rows import OutboxReader
 from skerry.clock import Clock
@@ -110,6 +111,7 @@ class Uplink:
         self._jobs: set[asyncio.Task[None]] = set()
         self._ticker: asyncio.Task[None] | None = None
         self._was_welcomed = False
+        self.round_trips = RoundTrips(clock)
         self.refused: dict[str, int] = {}  #: messages refused, by reason
         self.down_reason = "not connected yet"
         self.changed_at = clock.now()
@@ -124,7 +126,7 @@ class Uplink:
         """Begin connecting, for ever; nothing else of the agent waits for it."""
         for topic_filter in node_filters(self._identity.enrolment.fleet, self._identity.enrolment.node):
             self._transport.subscribe(topic_filter)
-        self._loop.seen.append(self._saw_commit)
+        self._loop.seen += (self._saw_commit, self.round_trips.saw_commit)
         self._transport.start(self)
         self._ticker = asyncio.create_task(self._tick())
         self._begin(self._homecoming.run())
@@ -191,6 +193,7 @@ class Uplink:
         if is_welcomed != self._was_welcomed:
             self._was_welcomed = is_welcomed
             self.changed_at = self._clock.now()
+            self.round_trips.link_changed()
             self._loop.post(LinkChanged(is_up=is_welcomed))
 
     def _perform(self, actions: Sequence[do.Action]) -> None:
