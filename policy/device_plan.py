@@ -1,7 +1,7 @@
-"""What one more task would mean on one device: the plan of `policy.situation` for plain values, without numpy.
+"""What one more task would mean on one device: the plan of `policy.situation` for plain values, no numpy.
 
-Owns the single form, which the agent uses; it gives bit for bit what the arrays give on a device with one slot.
-On a device with several, the queue is taken to flow that many times as fast.
+Owns the single form, which the agent uses; bit for bit what the arrays give on a device with one slot. On a
+device with several, the queue is taken to flow that many times as fast.
 """
 
 from __future__ import annotations
@@ -129,7 +129,8 @@ class _Line:
 
     __slots__ = (
         "_completion", "_doomed_completion", "_doomed_rate", "_missed", "_new_doomed", "_new_offset",
-        "_new_tail", "_slots", "_weights", "doomed", "doomed_last", "doomed_s", "end_s", "new_load_s", "planned",
+        "_new_tail", "_slots", "_weights", "doomed", "doomed_last", "doomed_s", "end_s", "new_load_s",
+        "planned",
     )  # fmt: skip
 
     def __init__(self, view: DeviceView, weights: ObjectiveWeights) -> None:

@@ -8,13 +8,18 @@ know no kind of task by name, so that new kinds and other sites need no new poli
 from __future__ import annotations
 
 import hashlib
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from policy.objective import DEFAULT_WEIGHTS, ObjectiveWeights
-from policy.situation import Plan, Situation, plan
+from policy.device_plan import DevicePlan, energy_of, model_of, plan_devices, remaining_of
+from policy.objective import DEFAULT_WEIGHTS, NOMINAL_DEADLINE_S, ObjectiveWeights, priority_weight
+from policy.port import DeviceView
+from policy.situation import Arrival, Plan, Situation, Waiting, plan
+from skerry.task import TaskSpec
 
 Float32s = NDArray[np.float32]
 
@@ -185,3 +190,102 @@ def _rel(values: Any) -> Any:
 
 def _signed(values: Any) -> Any:
     return np.clip(np.sign(values) * np.log1p(np.abs(values)), -6, 6)
+
+
+def features_of(
+    task: TaskSpec,
+    views: Sequence[DeviceView],
+    runtime_s: Sequence[float],
+    weights: ObjectiveWeights = DEFAULT_WEIGHTS,
+) -> tuple[Float32s, Float32s]:
+    """Return rows [devices, F] and context [C] for one decision: the numbers that arrays of it would give."""
+    plans = plan_devices(task, views, runtime_s, weights)
+    deadline_s = math.inf if task.deadline_s is None else task.deadline_s
+    rows, context = features(_situation_of(task, views, runtime_s, deadline_s), _plan_of(plans), weights)
+    return rows[0], context[0]
+
+
+def _situation_of(
+    task: TaskSpec, views: Sequence[DeviceView], runtime_s: Sequence[float], deadline_s: float
+) -> Situation:
+    """One node as arrays; queues are left out, since the plans are there already."""
+    model = model_of(task)
+    floats = np.array(
+        [
+            (*_own(view, run), view.free_memory_share, view.prediction, view.recent_share, view.recent_misses)
+            for view, run in zip(views, runtime_s, strict=True)
+        ]
+    ).T[:, None, :]
+    whole = np.array(
+        [(_class_of(view), view.running, view.queued, model in view.resident) for view in views],
+        dtype=np.int64,
+    ).T[:, None, :]
+    nothing = np.empty((0, 1, len(views)))
+    arrival = Arrival(
+        weight=np.array([priority_weight(task.priority)]),
+        deadline_s=np.array([deadline_s]),
+        scale_s=np.array([task.deadline_s or NOMINAL_DEADLINE_S]),
+        model=np.zeros(1, dtype=np.int64),
+        service_s=floats[0],
+        tail_s=floats[1],
+        load_s=floats[2],
+        energy_j=floats[3],
+        load_j=floats[4],
+        key=floats[0],
+    )
+    return Situation(
+        mask=np.ones((1, len(views)), dtype=bool),
+        device_class=whole[0],
+        arrival=arrival,
+        waiting=Waiting(
+            service_s=nothing,
+            tail_s=nothing,
+            load_s=nothing,
+            model=nothing.astype(np.int64),
+            weight=nothing,
+            deadline_s=nothing,
+            rate=nothing,
+            key=nothing,
+        ),
+        running=whole[1],
+        queued=whole[2],
+        remaining_s=floats[5],
+        resident=whole[3],
+        free_memory=floats[6],
+        prediction=floats[7],
+        recent_share=floats[8],
+        recent_misses=floats[9],
+    )
+
+
+def _own(view: DeviceView, runtime_s: float) -> tuple[float, ...]:
+    offer = view.offer
+    energy_j = energy_of(view, runtime_s)
+    return runtime_s, offer.tail_s, offer.load_s, energy_j, offer.load_j, remaining_of(view)
+
+
+def _class_of(view: DeviceView) -> int:
+    return CLASSES.index("offload" if view.is_offload else view.device.device_class)
+
+
+def _plan_of(plans: Sequence[DevicePlan]) -> Plan:
+    columns = np.array(
+        [
+            (
+                p.load_s, p.backlog_s, p.finish_s, p.last_s, p.energy_j,
+                p.own_cost, p.last_cost, p.added_cost, p.doomed,
+            )
+            for p in plans
+        ]
+    ).T[:, None, :]  # fmt: skip
+    return Plan(
+        load_s=columns[0],
+        backlog_s=columns[1],
+        finish_s=columns[2],
+        last_s=columns[3],
+        energy_j=columns[4],
+        own_cost=columns[5],
+        last_cost=columns[6],
+        added_cost=columns[7],
+        doomed=columns[8].astype(np.int64),
+    )

@@ -20,7 +20,7 @@ class QueueRule(StrEnum):
 
 
 def queue_key(rule: QueueRule, *, weight: float, runtime_s: float, due_s: float, turn: float) -> float:
-    """Return a task's key.  due_s: its deadline on any clock that all tasks share.  turn: rises by arrival."""
+    """Return a task's key.  due_s: its deadline on a clock that all tasks share.  turn: rises by arrival."""
     if rule is QueueRule.EDF:
         return -due_s
     if rule is QueueRule.WSPT:

@@ -241,7 +241,7 @@ class _Line:
 
 @dataclass(slots=True, kw_only=True)
 class Picks:
-    """The devices chosen, [nodes]. place: positions in their queues; None: where the queues' rule puts them."""
+    """The devices chosen, [nodes]. place: positions in their queues; None: where the rule puts them."""
 
     device: Ints
     place: Ints | None = None

@@ -1,7 +1,7 @@
-"""Earliest deadline first: queues in order of deadlines, and the device that is expected to finish the task first.
+"""Earliest deadline first: queues by deadline, and the device that is expected to finish the task first.
 
-EDF within a device (Liu and Layland 1973), expected completion across devices. The queue's rule is what sets it
-apart from `shortest-expected-completion`; the choice of device counts the whole backlog.
+EDF within a device (Liu and Layland 1973), expected completion across devices. The queue's rule is what sets
+it apart from `shortest-expected-completion`; the choice of device counts the whole backlog.
 """
 
 from __future__ import annotations

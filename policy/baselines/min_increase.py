@@ -1,8 +1,8 @@
 """Least increase: the device on which the expected cost of everything reserved rises the least.
 
-Own cost at its place in the queue, plus what it costs the tasks that wait there: greedy dispatching as in Gupta,
-Moseley, Uetz and Xie 2017 ("Greed Works", arXiv 1703.01634), with the objective in the place of weighted
-completion time. Queues run by weight over service time, the doomed last.
+Own cost at its place in the queue, plus what it costs the tasks that wait there: greedy dispatching as in
+Gupta, Moseley, Uetz and Xie 2017 ("Greed Works", arXiv 1703.01634), with the objective in the place of
+weighted completion time. Queues run by weight over service time, the doomed last.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Least increase with the best place: the device, and the position in its queue, that raise the cost the least.
+"""Least increase with the best place: the device, and the position in its queue, that raise the cost least.
 
-Re-optimises one queue per decision, within bounds: the order of those who wait stays, the new task may go between
-any of the first MOST of them, or to the end. Queues run as placed, the doomed last.
+Re-optimises one queue per decision, within bounds: the order of those who wait stays, the new task may go
+between any of the first MOST of them, or to the end. Queues run as placed, the doomed last.
 """
 
 from __future__ import annotations

@@ -96,7 +96,9 @@ def test_the_choice_does_not_depend_on_the_order_of_devices(name: str, drawn: li
 def test_an_unknown_scheduler_is_refused_with_the_nearest_name() -> None:
     with pytest.raises(SettingsError, match=r"no scheduler 'fifo'; did you mean fifo-first-fit\?"):
         make_scheduler("fifo")
-    with pytest.raises(SettingsError, match="known: fifo-first-fit, shortest-expected-completion"):
+    with pytest.raises(
+        SettingsError, match="known: earliest-deadline, fifo-first-fit, full-cost, least-allocated, "
+    ):
         make_scheduler("zzz")
 
 
