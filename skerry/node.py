@@ -51,7 +51,7 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     boot_id: str = ""
     session: int = 0
     store_epoch: str = ""  #: of the node's queue: another one means that its queue was lost or restored
-    status: Literal["enrolled", "online", "stale", "lost", "quarantined", "revoked"] = "enrolled"
+    status: Literal["enrolled", "online", "stale", "lost", "quarantined"] = "enrolled"
     version: str = ""
     last_seen_wall_s: float = 0.0
     running: int = 0
