@@ -34,7 +34,7 @@ from devices.executors.channel import (
     parent_decoder,
 )
 from devices.executors.orphans import end_marked
-from devices.executors.spawned import Spawned, Tail
+from devices.executors.spawned import Spawned, Tail, signal_name
 from devices.settings import ChildSettings
 from skerry.errors import DeviceError
 
@@ -200,7 +200,7 @@ class Child:
 
     def _epitaph(self, code: int) -> str:
         last = self._stderr.text().strip().rpartition("\n")[2][:300]
-        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        how = f"was killed by {signal_name(-code)}" if code < 0 else f"ended with exit code {code}"
         return f"the executor child {how}" + (f": {last}" if last else "")
 
 

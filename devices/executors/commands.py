@@ -24,7 +24,7 @@ from devices.executors.child import ChildChannel
 from devices.executors.descendants import end_group, end_strays
 from devices.executors.kernel import adopt_orphans, die_with_parent
 from devices.executors.launch import CommandRefused, account_for, environment_of, find_program, launch
-from devices.executors.spawned import Spawned, Tail
+from devices.executors.spawned import Spawned, Tail, signal_name
 from devices.reader import SysReader
 from skerry.task import CommandSpec
 
@@ -88,6 +88,8 @@ class Commands:
             result = Result(run=run.run, status="invalid", error=str(error))
         except OSError as error:
             result = Result(run=run.run, status="failed", error=f"the command could not be run: {error}")
+        except Exception as error:  # an attempt that says nothing would hold its slot until max_runtime_s
+            result = Result(run=run.run, status="failed", error=f"the executor failed inside: {error!r}")
         del self._stops[run.run]
         self.send(_timed(result, time.monotonic() - begun))
 
@@ -175,7 +177,7 @@ def _why(run: Run, spec: CommandSpec, code: int) -> str:
     if code >= 0:
         return f"command {name!r} ended with exit code {code}"
     limit = "" if spec.privileged else f" (its address space is limited to {run.memory_bytes} bytes)"
-    return f"command {name!r} was killed by {signal.Signals(-code).name}{limit}"
+    return f"command {name!r} was killed by {signal_name(-code)}{limit}"
 
 
 def _timed(result: Result, runtime_s: float) -> Result:

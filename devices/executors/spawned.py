@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 from typing import IO
 
@@ -34,6 +35,14 @@ class Spawned:
         os.close(self._handle)
         if not self.exited.cancelled():
             self.exited.set_result(code)
+
+
+def signal_name(number: int) -> str:
+    """Return what people call a signal; the real-time ones have numbers only."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 class Tail:

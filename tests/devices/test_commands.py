@@ -250,3 +250,11 @@ def test_a_set_user_id_program_gains_nothing(bench: Bench) -> None:
     report = ask(bench, bench.command("grep", "NoNewPrivs", "/proc/self/status"))
 
     assert report.result["stdout"].split() == ["NoNewPrivs:", "1"]
+
+
+@pytest.mark.parametrize("number", [9, 34, 40, 64])
+def test_a_command_that_any_signal_ended_is_told_at_once(bench: Bench, number: int) -> None:
+    report = ask(bench, bench.command("sh", "-c", f"kill -{number} $$"))
+
+    assert (report.status, report.result["exit_code"]) == ("failed", -number)
+    assert "was killed by" in report.error
