@@ -71,6 +71,8 @@ def plan_device(
 ) -> DevicePlan:
     """Return what the task would mean on this device.  place: its position there; None: by its key."""
     new = reserved_of(task, view, runtime_s)
+    if not view.reserved:
+        return _alone(new, view, runtime_s, weights)
     if place is None:
         place = sum(other.key >= new.key for other in view.reserved)
     without, with_it = _Line(view, weights), _Line(view, weights)
@@ -97,6 +99,20 @@ def plan_device(
         added_cost=with_it.cost() - without.cost(),
         doomed=without.doomed,
     )
+
+
+def _alone(new: Reserved, view: DeviceView, runtime_s: float, weights: ObjectiveWeights) -> DevicePlan:
+    """The same where nothing waits, which is most of the time."""
+    end_s = remaining_of(view)
+    load_s = 0.0 if new.model in view.resident else new.load_s
+    energy_j = energy_of(view, runtime_s) + (view.offer.load_j if load_s > 0 else 0.0)
+    whole = load_s + runtime_s
+    span = whole / max(view.device.slots, 1)
+    finish_s = end_s + span + (new.tail_s + (whole - span))
+    last_s = end_s + load_s + runtime_s + new.tail_s
+    base = weights.energy * energy_j
+    own, last = _cost(finish_s, new, weights) + base, _cost(last_s, new, weights) + base
+    return DevicePlan(load_s, end_s, finish_s, last_s, energy_j, own, last, 0.0, 0)
 
 
 def plan_devices(

@@ -94,90 +94,105 @@ def features(
     planned: what plan() gave for this situation, when the caller has it already.
     """
     p = plan(situation, weights) if planned is None else planned
-    mask = situation.mask
-    columns = _columns(situation, p)
-    rows = np.zeros((*mask.shape, F), dtype=np.float32)
-    for i, column in enumerate(columns):
-        rows[..., i] = column
-    rows *= mask[..., None]
-    return rows, _context(situation, p, rows)
+    columns = np.zeros((F, *situation.mask.shape), dtype=np.float32)
+    _fill(columns, situation, p)
+    rows = np.ascontiguousarray(columns.transpose(1, 2, 0))
+    rows[~situation.mask] = 0.0
+    return rows, _context(situation, p)
 
 
-def _columns(s: Situation, p: Plan) -> list[Any]:
-    a = s.arrival
-    scale = a.scale_s[:, None]
-    shortest = _least(a.service_s, s.mask)
-    least_finish, least_energy = _least(p.finish_s, s.mask), _least(p.energy_j, s.mask)
-    increase = p.increase
-    least_increase = _least(increase, s.mask)
-    deadline = a.deadline_s[:, None]
-    return [
-        a.weight[:, None] / 4,
-        _log(scale / 0.1, 4),
-        _log(shortest / 0.01, 4),
-        _log(scale / shortest, 4),
-        *(s.device_class == i for i in range(len(CLASSES))),
-        _log(a.service_s / 0.01, 4),
-        _log(a.service_s / shortest, 3),
-        _rel(p.load_s / scale),
-        np.minimum(np.log1p(p.energy_j) / 3, 4),
-        _rel(s.remaining_s / scale),
-        _rel(p.backlog_s / scale),
-        _rel(a.tail_s / scale),
-        _rel(p.finish_s / scale),
-        _rel(p.last_s / scale),
-        np.clip(1 - p.finish_s / scale, -4, 4),
+def _at(*names: str) -> list[int]:
+    return [CANDIDATE_FEATURES.index(name) for name in names]
+
+
+#: Columns that share a transform are computed together: for one decision the calls are what costs.
+_LOGGED = _at("deadline", "shortest_service", "slack", "service")
+_RELATIVE = _at("load", "remaining", "backlog", "tail", "finish", "finish_last", "regret_finish")
+_ENERGIES = _at("energy", "regret_energy")
+_COSTS = _at("own_cost", "last_cost", "added_cost", "increase")
+_REGRETS = _at("regret_last_cost", "regret_increase")
+_CLASSES = _at(*(f"is_{name}" for name in CLASSES))
+_FLAGS = _at(
+    "is_late", "is_late_last", "is_resident", "is_first_finish", "is_least_energy", "is_least_increase"
+)
+_PLAIN = _at("weight", "free_memory", "queued", "doomed", "recent_share", "recent_misses")
+(_SERVICE_RATIO,), (_MARGIN,), (_PREDICTION,) = _at("service_ratio"), _at("margin"), _at("prediction")
+
+
+def _fill(columns: Float32s, s: Situation, p: Plan) -> None:
+    a, increase = s.arrival, p.increase
+    scale, deadline = a.scale_s[:, None], a.deadline_s[:, None]
+    least = _least(np.stack([a.service_s, p.finish_s, p.energy_j, p.last_cost, increase]), s.mask)
+    shortest, first, least_energy, least_last, least_increase = least
+    block = _block(s.mask, scale / 0.1, shortest / 0.01, scale / shortest, a.service_s / 0.01)
+    columns[_LOGGED] = _log(block, 4)
+    columns[_SERVICE_RATIO] = _log(a.service_s / shortest, 3)
+    times = (p.load_s, s.remaining_s, p.backlog_s, a.tail_s, p.finish_s, p.last_s, p.finish_s - first)
+    columns[_RELATIVE] = _rel(np.stack(times) / scale)
+    energies = np.maximum(np.stack([p.energy_j, p.energy_j - least_energy]), 0)
+    columns[_ENERGIES] = np.minimum(np.log1p(energies) / 3, 4)
+    columns[_COSTS] = _signed(np.stack([p.own_cost, p.last_cost, p.added_cost, increase]))
+    columns[_REGRETS] = _rel(np.stack([p.last_cost - least_last, increase - least_increase]))
+    columns[_CLASSES] = s.device_class == np.arange(len(CLASSES))[:, None, None]
+    columns[_MARGIN] = np.clip(1 - p.finish_s / scale, -4, 4)
+    columns[_PREDICTION] = np.clip(np.log(s.prediction), -1.5, 1.5)
+    columns[_FLAGS] = _block(
+        s.mask,
         p.finish_s > deadline,
         p.last_s > deadline,
         (s.resident >> a.model[:, None]) & 1,
+        p.finish_s <= first,
+        p.energy_j <= least_energy,
+        increase <= least_increase,
+    )
+    columns[_PLAIN] = _block(
+        s.mask,
+        a.weight[:, None] / 4,
         s.free_memory,
         np.log1p(s.queued) / 3,
         p.doomed / (s.queued + 1),
-        _signed(p.own_cost),
-        _signed(p.last_cost),
-        _signed(p.added_cost),
-        _signed(increase),
-        _rel((p.finish_s - least_finish) / scale),
-        np.minimum(np.log1p(np.maximum(p.energy_j - least_energy, 0)) / 3, 4),
-        _rel(p.last_cost - _least(p.last_cost, s.mask)),
-        _rel(increase - least_increase),
-        p.finish_s <= least_finish,
-        p.energy_j <= least_energy,
-        increase <= least_increase,
-        np.clip(np.log(s.prediction), -1.5, 1.5),
         s.recent_share,
         s.recent_misses,
-    ]
+    )
 
 
-def _context(s: Situation, p: Plan, rows: Float32s) -> Float32s:
+def _block(mask: Any, *values: Any) -> Any:
+    block = np.empty((len(values), *mask.shape))
+    for i, value in enumerate(values):
+        block[i] = value
+    return block
+
+
+def _context(s: Situation, p: Plan) -> Float32s:
     mask: Any = s.mask
     count = np.maximum(mask.sum(axis=1), 1)
     backlog = _rel(p.backlog_s / s.arrival.scale_s[:, None])
     late = p.finish_s > s.arrival.deadline_s[:, None]
-    least = _least(p.increase, mask)[:, 0]
-    columns = [
+    means = _block(mask, p.backlog_s <= 0, backlog, late, np.log1p(s.queued) / 3, s.recent_misses)
+    idle, mean_backlog, mean_late, mean_queued, misses = _sum(means, mask) / count
+    columns = _block(
+        count,
         np.log(count) / 4,
-        _mean(p.backlog_s <= 0, mask, count),
-        _mean(backlog, mask, count),
+        idle,
+        mean_backlog,
         np.where(mask, backlog, np.inf).min(axis=1),
-        _mean(late, mask, count),
-        _mean(np.log1p(s.queued) / 3, mask, count),
-        _mean(s.recent_misses, mask, count),
-        _signed(least),
-    ]
-    context = np.stack(columns, axis=1)
-    return np.where(mask.any(axis=1)[:, None], context, 0.0).astype(np.float32)
+        mean_late,
+        mean_queued,
+        misses,
+        _signed(_least(p.increase, mask)[:, 0]),
+    )
+    context: Float32s = np.where(mask.any(axis=1), columns, 0.0).T.astype(np.float32)
+    return context
 
 
 def _least(values: Any, mask: Any) -> Any:
-    least = np.where(mask, values, np.inf).min(axis=1, keepdims=True)
+    least = np.where(mask, values, np.inf).min(axis=-1, keepdims=True)
     return np.where(np.isfinite(least), least, 1.0)
 
 
-def _mean(values: Any, mask: Any, count: Any) -> Any:
-    """A mean whose sum runs device by device: the same however many absent devices pad the array."""
-    return np.cumsum(np.where(mask, values, 0.0), axis=1)[:, -1] / count
+def _sum(values: Any, mask: Any) -> Any:
+    """A sum device by device: the same however many absent devices pad the array."""
+    return np.cumsum(np.where(mask, values, 0.0), axis=-1)[..., -1]
 
 
 def _log(values: Any, by: float) -> Any:
