@@ -9,7 +9,6 @@ from pathlib import Path
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-import federation.flower  # noqa: F401  # first: it switches off what Flower would send
 from federation.flower.records import ARRAYS, CONFIG, from_record, reply_content
 from federation.trainer import TrainerContext, load_trainer
 from federation.values import Scalar

@@ -60,3 +60,8 @@ def instruction(content: RecordDict, node_number: int, message_id: str, *, ttl_s
 def reply_of(asked: Message, answer: Any) -> Message:
     """Return a reply to an instruction from its content or its flwr Error."""
     return Message(answer, reply_to=asked)
+
+
+def bare(message_id: str) -> Message:
+    """Return an instruction of an earlier process, of which only the id is known: enough to reply to."""
+    return stamp(Message(RecordDict(), SERVER_NUMBER, "train", ttl=1.0), message_id)

@@ -9,7 +9,6 @@ import msgspec
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-import federation.flower  # noqa: F401  # first: it switches off what Flower would send
 from federation.flower.journal import Checkpoint, Journal, MemoryJournal
 from federation.flower.settings import RESULT, from_run_config
 from federation.flower.strategies.registry import make_strategy

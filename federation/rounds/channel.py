@@ -29,7 +29,7 @@ class _Message(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """One message of the channel."""
 
 
-# --- what the worker asks -------------------------------------------------------------------------------------
+# --- what the worker asks ----------------------------------------------------------------------------
 
 
 class Open(_Message, frozen=True, kw_only=True):
@@ -93,12 +93,10 @@ class Finish(_Message, frozen=True, kw_only=True):
     reason: str = ""
 
 
-Request = (
-    Open | AskNodes | Push | WaitReplies | Take | CommitVersion | RefuseReplies | WaitForQuorum | Finish
-)
+Request = Open | AskNodes | Push | WaitReplies | Take | CommitVersion | RefuseReplies | WaitForQuorum | Finish
 
 
-# --- what the coordinator answers -----------------------------------------------------------------------------
+# --- what the coordinator answers --------------------------------------------------------------------
 
 
 class Opened(_Message, frozen=True, kw_only=True):
@@ -166,14 +164,16 @@ def frame(message: Request | Answer) -> bytes:
 
 
 def length_of(head: bytes) -> int:
-    """Return the length that a frame's first four bytes name.  Raises FederationError when it is too large."""
+    """Return the length that a frame's first four bytes name.  Raises FederationError if too large."""
     return check_length(_LENGTH.unpack(head)[0])
 
 
 def check_length(size: int) -> int:
     """Return size when a frame may have it; else raise FederationError."""
     if size > FRAME_LIMIT_BYTES:
-        raise FederationError(f"a message of {size} bytes between coordinator and run: {FRAME_LIMIT_BYTES} fit")
+        raise FederationError(
+            f"a message of {size} bytes between coordinator and run: {FRAME_LIMIT_BYTES} fit"
+        )
     return size
 
 

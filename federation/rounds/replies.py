@@ -1,4 +1,4 @@
-"""The door for replies: many that come at once share one commit. Owns the queue and what is known as answered."""
+"""The door for replies: many that come at once share one commit. Owns the queue, decides nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keeps a run's worker process alive until the run is final. Owns the process; knows nothing of what it says."""
+"""Keeps a run's worker process alive until the run is final. Owns the process, not what it says."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _LAST_WORDS_BYTES = 2000
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerCommand:
-    """How to start a worker: `python -m federation.run_worker` with the training environment's interpreter."""
+    """How to start a worker, with the training environment's interpreter."""
 
     python: Path
     module: str = "federation.run_worker"
@@ -99,7 +99,9 @@ class Supervisor:
                 await self._give_up(f"its worker ended {failures} times without a new version: {last_words}")
                 return
             delay = min(self._command.longest_delay_s, self._command.first_delay_s * 2**failures)
-            _log.warning("run %s: the worker ended, next start in %.1f s: %s", self._run_id, delay, last_words)
+            _log.warning(
+                "run %s: the worker ended, next start in %.1f s: %s", self._run_id, delay, last_words
+            )
             await asyncio.sleep(delay)
 
     async def _run_once(self) -> str:
@@ -132,7 +134,9 @@ def _last_line(tail: bytes) -> str:
 
 
 def _die_with_parent(nice: int) -> Callable[[], None]:
-    prctl = ctypes.CDLL(None, use_errno=True).prctl  # looked up before the fork: afterwards nothing may allocate
+    prctl = ctypes.CDLL(
+        None, use_errno=True
+    ).prctl  # looked up before the fork: afterwards nothing may allocate
 
     def in_child() -> None:
         prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
