@@ -38,7 +38,7 @@ def translated(path: Path) -> Iterator[None]:
         raise StorageFailed(
             f"{path} is damaged ({error}); stop the agent, move the file aside and start again", path=path
         ) from error
-    except apsw.Error as error:
+    except (apsw.Error, OSError) as error:
         raise StorageFailed(f"{path}: {error}", path=path) from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -22,12 +23,14 @@ from task_queue.operations import Answer, Enqueue, Operation
 from task_queue.queries import statements
 from task_queue.rows import Book, depth_of
 from task_queue.rules import perform, settle_interrupted
+from task_queue.sqlite_place import Place
 from task_queue.sqlite_reads import SqliteReads
 from task_queue.sqlite_tables import SqliteTables
 from task_queue.store import Depth, TaskFilter, TaskRecord
 from task_queue.transaction import Transaction
 
 _T = TypeVar("_T")
+_log = logging.getLogger(__name__)
 
 
 class SqliteStore:
@@ -94,6 +97,7 @@ class SqliteStore:
                 self._db.execute(self._sql["create_store"], {"epoch": secrets.token_hex(8), "book": empty})
             self._load_book()
             self._reads = SqliteReads(self._path, self._leases)
+            self._place = Place(self._path)
         except BaseException:
             self._db.close()
             raise
@@ -152,6 +156,7 @@ class SqliteStore:
         """Run work in one transaction; when it fails, memory and file are as they were."""
         if self._is_in_doubt:
             self._reconnect()
+        self._stay_in_place()
         before = set(self._leases)
         attempted: tuple[_T, set[int], bytes] | None = None
         try:
@@ -216,6 +221,16 @@ class SqliteStore:
         self._leases.clear()
         self._leases.update(leases)
 
+    def _stay_in_place(self) -> None:
+        """Put a file that was removed from under us back, before anything more is promised."""
+        lacking = self._place.lacks()
+        if not lacking:
+            return
+        with sqlite_file.translated(self._path):
+            self._place.put_back(self._db)
+        self._reconnect()
+        _log.error("%s in %s had been removed: put back, nothing is lost", lacking, self._path.parent)
+
     def _reconnect(self) -> None:
         """Reopen the file and believe what it says, once that is synced: a failed sync leaves it open."""
         self._reads.close()
@@ -257,6 +272,7 @@ class SqliteStore:
 
     def tidy(self) -> None:
         """See Store."""
+        self._stay_in_place()
         with sqlite_file.translated(self._path):
             sqlite_file.tidy(self._db)
 

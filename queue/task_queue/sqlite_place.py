@@ -1,0 +1,85 @@
+"""Whether the open database is still the file at its path. Owns noticing and putting back a removed one.
+
+A file that was removed under an open connection takes commits as before and vanishes with the process:
+what is acknowledged then is lost. Knows nothing of tables.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import apsw
+
+from skerry.errors import StorageFailed
+
+_Identity = tuple[int, int]
+
+
+class Place:
+    """Where an open database lies: the file and its write-ahead log, as they were when it was opened."""
+
+    def __init__(self, path: Path) -> None:
+        """Remember both files. Call it when the connection has written something."""
+        self._path = path
+        self._log = path.with_name(path.name + "-wal")
+        self._opened = (_identity(path), _identity(self._log))
+
+    def lacks(self) -> tuple[str, ...]:
+        """Return the names of the files that are gone, none when all is as it was.
+
+        Raises StorageFailed when another file stands in the place of one: nothing may be written over it.
+        """
+        lacking: list[str] = []
+        for path, then in zip((self._path, self._log), self._opened, strict=True):
+            now = _identity(path)
+            if now == then or then is None:
+                continue
+            if now is not None:
+                raise StorageFailed(
+                    f"{path} was replaced by another file while it was in use: nothing more is written to "
+                    "it; put the right one in place and restart the agent"
+                )
+            lacking.append(path.name)
+        return tuple(lacking)
+
+    def put_back(self, db: apsw.Connection) -> None:
+        """Write the database that db still holds open to its path again, durably. Raises apsw.Error, OSError.
+
+        Connections must be closed and opened anew after it.
+        """
+        if _identity(self._path) is not None:
+            return  # only the log is gone: closing the last connection writes it into the file
+        copy = self._path.with_name(self._path.name + ".rescue")
+        for leftover in copy.parent.glob(copy.name + "*"):
+            leftover.unlink()
+        _copy(db, copy)
+        copy.chmod(0o600)
+        _sync(copy)
+        copy.rename(self._path)
+        _sync(self._path.parent)
+
+
+def _copy(db: apsw.Connection, path: Path) -> None:
+    target = apsw.Connection(str(path))
+    try:
+        with target.backup("main", db, "main") as backup:
+            backup.step(-1)
+    finally:
+        target.close()
+
+
+def _identity(path: Path) -> _Identity | None:
+    try:
+        stat = path.stat()
+    except OSError:
+        return None
+    return (stat.st_dev, stat.st_ino)
+
+
+def _sync(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
