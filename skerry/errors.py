@@ -145,6 +145,10 @@ class RulesError(SkerryError):
     """The rules could not be loaded or evaluated."""
 
 
+class PolicyError(SkerryError):
+    """The policy cannot be used."""
+
+
 class FederationError(SkerryError):
     """The federated round failed."""
 

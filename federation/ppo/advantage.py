@@ -1,4 +1,4 @@
-"""How much better a decision went than its likes. Owns returns and the baseline of copies; needs numpy only."""
+"""How much better a decision went than its likes. Owns returns and the baseline of copies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def against_copies(excess: Floats, copies: int) -> Floats:
     """
     steps, episodes = excess.shape
     grouped = excess.reshape(steps, episodes // copies, copies)
-    centred = (grouped - grouped.mean(axis=2, keepdims=True)) * (copies / (copies - 1))
+    centred: Floats = (grouped - grouped.mean(axis=2, keepdims=True)) * (copies / (copies - 1))
     return centred.reshape(steps, episodes)
 
 

@@ -1,10 +1,10 @@
 """The actor and the critic as named arrays: their shapes, their order and their first values.
 
-Owns what a parameter is called and where the actor starts. Must not import torch: a coordinator makes version 0
-of a federated run from here, and the export to ONNX reads the same names.
+Owns what a parameter is called and where the actor starts. Must not import torch: a coordinator makes
+version 0 of a federated run from here, and the export to ONNX reads the same names.
 
 The actor scores each candidate by itself and mixes in the mean over all of them and the node's context. Its
-score starts as -prior × (regret of the increase of cost): the traditional rule, which training can only amend.
+score starts as -prior × (regret of the increase of cost): the rule min-increase, which training amends.
 """
 
 from __future__ import annotations
@@ -93,7 +93,8 @@ def scores(actor: Parameters, rows: NDArray[np.float32], context: NDArray[np.flo
     node = np.maximum(actor["node.weight"] @ pooled + actor["node.bias"], 0)
     mixed = hidden @ actor["mix_row.weight"].T + actor["mix_node.weight"] @ node + actor["mix.bias"]
     found: NDArray[np.float32] = np.maximum(mixed, 0) @ actor["score.weight"][0]
-    return found - actor["prior"] * rows[:, PRIOR_COLUMN]
+    found -= actor["prior"] * rows[:, PRIOR_COLUMN]
+    return found
 
 
 def _drawn(shapes: Mapping[str, tuple[int, ...]], rng: np.random.Generator) -> Parameters:

@@ -1,4 +1,4 @@
-"""One PPO update: clipped policy gradient for the actor, squared error for the critic, each clipped by itself."""
+"""One PPO update: clipped policy gradient for the actor, squared error for the critic; they share nothing."""
 
 from __future__ import annotations
 
@@ -63,7 +63,9 @@ def improve(learner: Learner, rollout: Rollout, settings: PpoSettings, update: i
     weight = settings.entropy_at(update)
     sums, batches, epochs, kl = np.zeros(3), 0, 0, 0.0
     while epochs < settings.epochs and kl <= settings.kl_stop:
-        found = [_minibatch(learner, lesson, picked, settings, weight) for picked in _split(lesson, settings, rng)]
+        found = [
+            _minibatch(learner, lesson, picked, settings, weight) for picked in _split(lesson, settings, rng)
+        ]
         kl = float(np.mean([one[0] for one in found]))
         sums += np.sum(found, axis=0)
         batches += len(found)
