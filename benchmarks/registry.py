@@ -13,6 +13,10 @@ BENCHMARKS: dict[str, tuple[str, str]] = {
         "benchmarks.spine",
         "submit to done, placement round trip, memory, start-up, durable submits per second",
     ),
+    "policy": (
+        "benchmarks.policy",
+        "every scheduler on the same episodes at three sizes, distance to the exact optimum",
+    ),
 }
 
 

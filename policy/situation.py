@@ -10,7 +10,7 @@ in which the device's rule will take them. Sums run slot by slot, so that paddin
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -247,6 +247,7 @@ class Picks:
     place: Ints | None = None
 
 
+@runtime_checkable
 class ManyScheduler(Protocol):
     """The array form of policy.port.Scheduler: the same choices for many nodes at once."""
 

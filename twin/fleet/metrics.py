@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +33,13 @@ class Metrics:
     useful: Floats  #: reference seconds of work per device-second of the site's own devices
     busy: Floats  #: share of time its own devices were busy
     offload: Floats  #: share that left over the link
+
+    @staticmethod
+    def joined(parts: Sequence[Metrics]) -> Metrics:
+        """Return the figures of several batches as one."""
+        return Metrics(
+            **{f.name: np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Metrics)}
+        )
 
     def means(self) -> dict[str, float]:
         """Return the mean of each figure over the episodes."""
