@@ -10,6 +10,7 @@ from pathlib import Path
 
 from edge_agent.settings import AgentSettings, check_settings
 from skerry.errors import DirectoryInUse, IdentityError, SkerryError, StoreTooNew
+from skerry.lean import no_system_certificates
 from skerry.settings import load_settings
 
 ENVIRONMENT_PREFIX = "SKERRY_AGENT__"
@@ -19,7 +20,8 @@ EXIT_STATUS: dict[type[SkerryError], int] = {DirectoryInUse: 3, StoreTooNew: 4, 
 
 def run_agent(settings: AgentSettings) -> int:
     """Run an agent until it is asked to stop; return the exit status of the process."""
-    from edge_agent.service import run_service
+    with no_system_certificates():
+        from edge_agent.service import run_service
     from skerry.logs import set_up
 
     set_up(style=settings.log.format, level=settings.log.level)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,10 @@ class ProfileCache:
 
     def load(self, profile: RuntimeProfile) -> None:
         """Fill the profile with what was measured before."""
+        if not self._path.exists():
+            return
+        import sqlite3  # costs a node that has measured nothing yet 1 MB
+
         try:
             with self._open() as cache:
                 profile.load(msgspec.convert(cache.get(_KEY, []), type=list[Measured]))
@@ -37,6 +40,8 @@ class ProfileCache:
         """Write the profile. measured: grows with each measurement; nothing is written when it has not."""
         if measured == self._saved:
             return
+        import sqlite3
+
         try:
             with self._open() as cache:
                 cache[_KEY] = msgspec.to_builtins(profile.dump())
