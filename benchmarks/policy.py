@@ -17,15 +17,14 @@ from policy.situation import ManyScheduler
 from twin.fleet.batch import batch_of, stack
 from twin.fleet.metrics import Metrics
 from twin.fleet.optimum import SMALL, optimum, small_episode
-from twin.fleet.paired import HELD_OUT_SEED, difference, ratio, wins
+from twin.fleet.paired import HELD_OUT_SEED, ratio, wins
 from twin.fleet.play import play
 from twin.fleet.scenario import Scenario
 
 Floats = NDArray[np.float64]
 
 FULL_COST = "full-cost"
-#: Those that look neither at a task's speed nor at its deadline: their queues grow without end, which is slow to
-#: simulate and shown once.
+#: Those that look neither at a task's speed nor at its deadline: their queues grow long, which is slow to play.
 BLIND = ("fifo-first-fit", "least-loaded", "least-allocated")
 SLOW = "min-increase-replan"
 #: devices → tasks an episode: long enough for the queues of a larger site to fill.
@@ -54,9 +53,9 @@ def _size(run: Run, devices: int, tasks: int) -> Iterator[Result]:
     scenario = Scenario(devices=(devices, devices), tasks=tasks)
     episodes = run.size(200, 64)
     rivals = contenders()
-    if devices != min(SIZES):
+    if run.quick and devices != min(SIZES):
         rivals = {name: one for name, one in rivals.items() if name not in (*BLIND, SLOW)}
-        run.say(f"{devices} devices: without {', '.join((*BLIND, SLOW))}, which 8 devices show")
+        run.leave_out(f"{', '.join((*BLIND, SLOW))} at {devices} devices")
     run.say(f"{devices} devices: {episodes} episodes of {tasks} tasks for each of {len(rivals)} schedulers")
     found = {name: _play(one, scenario, episodes) for name, one in rivals.items()}
     yield from _results(f"policy.{devices}", f"{devices} devices", found)
@@ -77,14 +76,9 @@ def _results(prefix: str, where: str, found: Mapping[str, Metrics]) -> Iterator[
     for name, metrics in found.items():
         yield from _of_one(f"{prefix}.{name}", f"{name}, {where}", metrics)
     for name, own in costs.items():
-        if name != FULL_COST:
-            yield _against(
-                f"{prefix}.{name}.vs_full_cost", f"{name} / full-cost, {where}", own, costs, FULL_COST
-            )
-        if name != best:
-            yield _against(
-                f"{prefix}.{name}.vs_best", f"{name} / best traditional, {where}", own, costs, best
-            )
+        for rival, label in ((FULL_COST, "full_cost"), (best, "best")):
+            if name != rival:
+                yield _against(f"{prefix}.{name}.vs_{label}", f"{name} / {rival}, {where}", own, costs[rival])
 
 
 def best_traditional(costs: Mapping[str, Floats]) -> str:
@@ -101,15 +95,10 @@ def _of_one(prefix: str, what: str, metrics: Metrics) -> Iterator[Result]:
     yield result(f"{prefix}.useful", f"useful work per device-second: {what}", means["useful"], "s/s")
 
 
-def _against(id: str, what: str, ours: Floats, costs: Mapping[str, Floats], rival: str) -> Result:
-    theirs = costs[rival]
+def _against(id: str, what: str, ours: Floats, theirs: Floats) -> Result:
     gap = ratio(ours, theirs)
-    text = (
-        f"{what}: 95 % {gap.low:.3f} to {gap.high:.3f}, lower on {100 * wins(ours, theirs):.0f} % of episodes"
-    )
-    return result(
-        id, text, gap.value, "x", baseline=Baseline(what=f"cost of {rival}", value=float(theirs.mean()))
-    )
+    text = f"{what}: 95 % {gap.low:.3f} to {gap.high:.3f}, lower on {100 * wins(ours, theirs):.0f} %"
+    return result(id, text, gap.value, "x", baseline=Baseline(what="its cost", value=float(theirs.mean())))
 
 
 def _to_optimum(run: Run) -> Iterator[Result]:
@@ -136,8 +125,3 @@ def _to_optimum(run: Run) -> Iterator[Result]:
             "x",
             goal=Goal(">=", 1.0),
         )
-
-
-def significant(ours: Floats, theirs: Floats) -> bool:
-    """Whether ours is lower beyond doubt: the paired interval of the difference lies below 0."""
-    return difference(ours, theirs).high < 0

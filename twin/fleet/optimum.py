@@ -1,8 +1,9 @@
 """The exact optimum of small episodes, all arrivals known beforehand: what no scheduler can beat.
 
 Every order of every subset on each device (109,600 for 8 tasks) gives the cheapest cost of a subset there,
-and a pass over subsets combines the devices. A device waits for a task that has not arrived when its order says
-so, so every schedule that an optimum can need is among them. Exact while all models fit (no model is put out).
+and a pass over subsets combines the devices. A device waits for a task that has not arrived when its order
+says so, so every schedule that an optimum can need is among them. Exact while all models fit, so that none is
+put out.
 """
 
 from __future__ import annotations

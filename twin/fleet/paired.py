@@ -1,4 +1,4 @@
-"""Two schedulers on the same episodes: ratios and differences with bootstrap intervals. Owns the statistics."""
+"""Two schedulers on the same episodes: ratios and differences with bootstrap intervals."""
 
 from __future__ import annotations
 
