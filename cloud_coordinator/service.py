@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import sys
 from collections import Counter
@@ -20,7 +21,7 @@ from cloud_coordinator.core.core import CoordinatorCore
 from cloud_coordinator.figures import Figures
 from cloud_coordinator.ledger.sqlite import SqliteLedger
 from cloud_coordinator.runtime import Runtime
-from cloud_coordinator.settings import CoordinatorSettings, check_settings, tcp_listener
+from cloud_coordinator.settings import CoordinatorSettings, check_settings, tcp_of
 from cloud_coordinator.writer import CoreThread
 from policy.guard.registry import make_guard
 from policy.port import Guard
@@ -123,7 +124,7 @@ async def _listen(office: Office) -> Server:
     settings = office.settings
     token = read_or_make_token(settings.token_path)
     app = api.build(office, tokens=(token,), not_ready_because=_not_ready(office.runtime))
-    tcp = tcp_listener(settings)
+    tcp = tcp_of(settings)
     unix = UnixListener(path=settings.socket_path)
     return await serve(app, [unix] if tcp is None else [unix, tcp])
 
@@ -160,7 +161,7 @@ async def _serve_until_stopped(settings: CoordinatorSettings) -> bool:
     loop = asyncio.get_running_loop()
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, stopped.set)
-    manager = ServiceManager()
+    manager = ServiceManager(os.environ)
     async with running(settings) as office:
         office.runtime.on_tick = manager.alive
         manager.ready(f"fleet {settings.fleet}, term {office.runtime.term}")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ipaddress
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -13,11 +14,15 @@ from cloud_coordinator.core.turn import Limits
 from cloud_coordinator.placement.settings import PlacementSettings
 from skerry.errors import SettingsError, SpecError
 from skerry.ids import check_name
+from skerry.listening import TcpListener, tcp_listener, tls_files
+from skerry.settings_example import commented_toml
 from skerry.transport.settings import MqttSettings, parse_address
-from skerry.web import TcpListener, TlsFiles
-from skerry.web.access import is_loopback
 
 GIB = 1 << 30
+EXAMPLE_HEAD = """\
+# Settings of a Skerry coordinator. Every line that is commented out shows the default.
+# The environment counts more: SKERRY_COORDINATOR__API__LISTEN=127.0.0.1:9000 sets api.listen.
+"""
 
 
 class _Table(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,12 +153,7 @@ def check_settings(settings: CoordinatorSettings) -> CoordinatorSettings:
     parse_address(settings.mqtt.url)
     if settings.advertise.mqtt_url:
         parse_address(settings.advertise.mqtt_url)
-    listener = tcp_listener(settings)
-    if listener is not None and not is_loopback(listener.host) and listener.tls is None:
-        raise SettingsError(
-            f"api.listen = {settings.api.listen!r} is not loopback and has no TLS: set api.tls_certificate "
-            "and api.tls_key, or listen on 127.0.0.1"
-        )
+    listener = tcp_of(settings)
     if listener is not None and not settings.advertise.http_url and not _can_be_dialled(listener.host):
         raise SettingsError(
             f"api.listen = {settings.api.listen!r} is no address to give to nodes: set advertise.http_url"
@@ -161,21 +161,11 @@ def check_settings(settings: CoordinatorSettings) -> CoordinatorSettings:
     return settings
 
 
-def tcp_listener(settings: CoordinatorSettings) -> TcpListener | None:
-    """Return where TCP listens, None when it does not.  Raises SettingsError for a malformed address."""
+def tcp_of(settings: CoordinatorSettings) -> TcpListener | None:
+    """Return where TCP listens, None when it does not.  Raises SettingsError when it may not."""
     api = settings.api
-    if not api.listen:
-        return None
-    host, _, port = api.listen.rpartition(":")
-    if not host or not port.isdigit() or int(port) > 65535:
-        raise SettingsError(f"api.listen = {api.listen!r} is not host:port")
-    if bool(api.tls_certificate) != bool(api.tls_key):
-        raise SettingsError("api.tls_certificate and api.tls_key are given together or not at all")
-    tls = None
-    if api.tls_certificate:
-        client_ca = Path(api.client_ca) if api.client_ca else None
-        tls = TlsFiles(certificate=Path(api.tls_certificate), key=Path(api.tls_key), client_ca=client_ca)
-    return TcpListener(host=host.strip("[]"), port=int(port), tls=tls, setting="api.listen")
+    tls = tls_files(api.tls_certificate, api.tls_key, api.client_ca)
+    return tcp_listener(api.listen, tls, setting="api.listen")
 
 
 def _can_be_dialled(host: str) -> bool:
@@ -183,3 +173,8 @@ def _can_be_dialled(host: str) -> bool:
         return not ipaddress.ip_address(host).is_unspecified
     except ValueError:
         return True
+
+
+def example_toml(values: Mapping[str, Any] | None = None) -> str:
+    """Return the commented settings file; values: dotted names to what is set rather than shown."""
+    return commented_toml(CoordinatorSettings(), EXAMPLE_HEAD, values)

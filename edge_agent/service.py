@@ -7,16 +7,16 @@ import logging
 import os
 import signal
 from collections.abc import Callable
-from pathlib import Path
 
-from edge_agent.notify import ServiceManager
 from edge_agent.runtime import Agent
 from edge_agent.runtime_build import Parts, open_parts
 from edge_agent.runtime_report import register_figures
-from edge_agent.settings import AgentSettings, is_loopback, parse_tcp
+from edge_agent.settings import AgentSettings, tcp_of
 from skerry import __version__
+from skerry.listening import TcpListener, UnixListener, is_loopback
 from skerry.metrics import Metrics
-from skerry.web import Access, Server, TcpListener, TlsFiles, UnixListener, read_or_make_token, serve
+from skerry.notify import ServiceManager
+from skerry.web import Access, Server, read_or_make_token, serve
 
 log = logging.getLogger(__name__)
 
@@ -49,13 +49,13 @@ async def _run(agent: Agent, server: Server, on_ready: Callable[[Server], None] 
     watchdog = asyncio.create_task(_feed(manager))
     facts = agent.parts.facts
     log.info("agent %s in %s is ready: %s", facts.node, facts.region, ", ".join(server.addresses))
-    manager.say("READY=1", f"STATUS=node {facts.node}, {len(agent.parts.inventory.devices)} devices")
+    manager.ready(f"node {facts.node}, {len(agent.parts.inventory.devices)} devices")
     if on_ready is not None:
         on_ready(server)
     try:
         await agent.wait_stopped()
     finally:
-        manager.say("STOPPING=1")
+        manager.stopping()
         watchdog.cancel()
 
 
@@ -63,7 +63,7 @@ def _on_signals(agent: Agent, manager: ServiceManager) -> None:
     grace = [agent.parts.settings.limits.stop_grace_s]
 
     def stop() -> None:
-        manager.say("STOPPING=1")
+        manager.stopping()
         log.info("stopping: running attempts get %g s", grace[0])
         agent.request_stop(grace[0])
         grace[0] = HURRIED_GRACE_S
@@ -74,9 +74,9 @@ def _on_signals(agent: Agent, manager: ServiceManager) -> None:
 
 async def _feed(manager: ServiceManager) -> None:
     """Tell the service manager that the event loop turns."""
-    while manager.watchdog_s is not None:
-        manager.say("WATCHDOG=1")
-        await asyncio.sleep(manager.watchdog_s)
+    while manager.alive_every_s is not None:
+        manager.alive()
+        await asyncio.sleep(manager.alive_every_s)
 
 
 async def _serve(agent: Agent) -> Server:
@@ -85,37 +85,17 @@ async def _serve(agent: Agent) -> Server:
     settings = agent.parts.settings
     metrics = Metrics("skerry_agent")
     register_figures(metrics, agent)
-    app = build_agent_app(agent, version=__version__, access=_access(settings), metrics=metrics)
-    return await serve(app, _listeners(settings))
+    tcp = tcp_of(settings)
+    unix = None if settings.socket_path is None else UnixListener(path=settings.socket_path)
+    app = build_agent_app(agent, version=__version__, access=_access(settings, tcp), metrics=metrics)
+    return await serve(app, [listener for listener in (unix, tcp) if listener is not None])
 
 
-def _access(settings: AgentSettings) -> Access:
-    if not settings.api.tcp:
+def _access(settings: AgentSettings, tcp: TcpListener | None) -> Access:
+    if tcp is None:
         return Access()
-    host, _port = parse_tcp(settings.api.tcp)
-    names = () if is_loopback(host) else (host,)
+    names = () if is_loopback(tcp.host) else (tcp.host,)
     return Access(tokens=(read_or_make_token(settings.token_path),), hosts=names)
-
-
-def _listeners(settings: AgentSettings) -> list[UnixListener | TcpListener]:
-    listeners: list[UnixListener | TcpListener] = []
-    if settings.socket_path is not None:
-        listeners.append(UnixListener(path=settings.socket_path))
-    if settings.api.tcp:
-        host, port = parse_tcp(settings.api.tcp)
-        listeners.append(TcpListener(host=host, port=port, tls=_tls(settings), setting="api.tcp"))
-    return listeners
-
-
-def _tls(settings: AgentSettings) -> TlsFiles | None:
-    api = settings.api
-    if not api.tls_certificate:
-        return None
-    return TlsFiles(
-        certificate=Path(api.tls_certificate).expanduser(),
-        key=Path(api.tls_key).expanduser(),
-        client_ca=Path(api.client_ca).expanduser() if api.client_ca else None,
-    )
 
 
 def _give_back(parts: Parts) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import socket
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -14,11 +15,17 @@ from devices.settings import DeviceSettings
 from edge_agent.core.limits import Limits
 from skerry.errors import SettingsError, SpecError
 from skerry.ids import check_name
+from skerry.listening import TcpListener, tcp_listener, tls_files
+from skerry.settings_example import commented_toml
 from skerry.transport.settings import MqttSettings
 
 Positive = Annotated[float, Meta(gt=0)]
 Bytes = Annotated[int, Meta(ge=1 << 20)]
 MIB = 1 << 20
+EXAMPLE_HEAD = """\
+# Settings of a Skerry agent. Every line that is commented out shows the default.
+# The environment counts more: SKERRY_AGENT__NODE__NAME=edge-7 sets node.name.
+"""
 
 
 class _Table(msgspec.Struct, frozen=True, kw_only=True):
@@ -173,16 +180,8 @@ class AgentSettings(_Table, frozen=True, kw_only=True):
 def check_settings(settings: AgentSettings) -> AgentSettings:
     """Return settings when they make sense together; else raise SettingsError that names the key."""
     _check_names(settings.node)
-    host, _port = parse_tcp(settings.api.tcp) if settings.api.tcp else ("127.0.0.1", 0)
-    if not settings.api.tcp and settings.socket_path is None:
+    if tcp_of(settings) is None and settings.socket_path is None:
         raise SettingsError("api.socket is off and api.tcp is empty: nobody could submit a task; set one")
-    if bool(settings.api.tls_certificate) != bool(settings.api.tls_key):
-        raise SettingsError("api.tls_certificate and api.tls_key go together: set both or none")
-    if not is_loopback(host) and not settings.api.tls_certificate:
-        raise SettingsError(
-            f"api.tcp = {settings.api.tcp!r} is not a loopback address: it needs api.tls_certificate and "
-            "api.tls_key (clients then send the token), or use 127.0.0.1"
-        )
     url = settings.coordinator.url
     if url and not re.fullmatch(r"https?://[^\s/]+/?", url):
         raise SettingsError(f"coordinator.url = {url!r} is not of the form https://host:port")
@@ -198,20 +197,19 @@ def _check_names(node: NodeSettings) -> None:
                 raise SettingsError(str(error)) from error
 
 
-def parse_tcp(text: str) -> tuple[str, int]:
-    """Return (host, port) of `host:port`.  Raises SettingsError."""
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdigit() or int(port) > 65535:
-        raise SettingsError(f"api.tcp = {text!r} is not of the form host:port, for example 127.0.0.1:8460")
-    return host.strip("[]"), int(port)
-
-
-def is_loopback(host: str) -> bool:
-    """Decide whether an address of the settings can be reached from this machine only."""
-    return host in ("localhost", "::1") or re.fullmatch(r"127(\.\d{1,3}){3}", host) is not None
+def tcp_of(settings: AgentSettings) -> TcpListener | None:
+    """Return where TCP listens, None when it does not.  Raises SettingsError when it may not."""
+    api = settings.api
+    tls = tls_files(api.tls_certificate, api.tls_key, api.client_ca)
+    return tcp_listener(api.tcp, tls, setting="api.tcp")
 
 
 def default_node_name() -> str:
     """Return the host name as a node name: what cannot stand in a topic becomes a hyphen."""
     name = re.sub(r"[^a-z0-9]+", "-", socket.gethostname().split(".")[0].lower()).strip("-")[:64].strip("-")
     return name or "node"
+
+
+def example_toml(values: Mapping[str, Any] | None = None) -> str:
+    """Return the commented settings file; values: dotted names to what is set rather than shown."""
+    return commented_toml(AgentSettings(), EXAMPLE_HEAD, values)

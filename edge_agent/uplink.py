@@ -216,9 +216,7 @@ class Uplink:
                     self.alarm = action.text
                     log.error("the link needs attention: %s", action.text)
                 case do.Spread():
-                    hint = getattr(self._transport, "hint", None)
-                    if hint is not None:
-                        hint(action.spread_s)
+                    self._transport.hint(action.spread_s)
                 case _:
                     log.error("the link asked a node for %s", type(action).__name__)
 

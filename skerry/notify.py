@@ -13,13 +13,14 @@ log = logging.getLogger(__name__)
 class ServiceManager:
     """Speaks to the manager that started this process, if one did."""
 
-    def __init__(self, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(self, environ: Mapping[str, str]) -> None:
         """environ: holds NOTIFY_SOCKET and WATCHDOG_USEC when a manager listens."""
-        given = os.environ if environ is None else environ
-        self._address = given.get("NOTIFY_SOCKET", "")
-        usec = given.get("WATCHDOG_USEC", "")
-        #: How often alive() should be said, seconds; None when nobody watches.
-        self.alive_every_s = int(usec) / 2e6 if usec.isdigit() else None
+        self._address = environ.get("NOTIFY_SOCKET", "")
+        usec = environ.get("WATCHDOG_USEC", "")
+        is_ours = environ.get("WATCHDOG_PID", "") in ("", str(os.getpid()))
+        #: How often alive() should be said, seconds: half of what is allowed; None when nobody watches.
+        self.alive_every_s = int(usec) / 2e6 if is_ours and usec.isdigit() and int(usec) else None
+        self._has_complained = False
 
     def ready(self, status: str = "") -> None:
         """Say that the service does its work from now on."""
@@ -34,12 +35,14 @@ class ServiceManager:
         self._say("STOPPING=1")
 
     def _say(self, text: str) -> None:
+        """Send one datagram; a manager that is gone is no reason to stop, and is logged once."""
         if not self._address:
             return
         path = f"\0{self._address[1:]}" if self._address.startswith("@") else self._address
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sock:
-                sock.connect(path)
-                sock.sendall(text.encode())
+                sock.sendto(text.encode(), path)
         except OSError as error:
-            log.warning("the service manager cannot be told: %s", error)
+            if not self._has_complained:
+                log.warning("the service manager cannot be told: %s", error)
+            self._has_complained = True

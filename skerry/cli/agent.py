@@ -32,8 +32,7 @@ def init(
 
     Example: skerry agent init ~/skerry --region north
     """
-    from edge_agent.example import example_toml
-    from edge_agent.settings import AgentSettings, check_settings, default_node_name
+    from edge_agent.settings import AgentSettings, check_settings, default_node_name, example_toml
     from skerry.settings import load_settings
 
     home = directory.expanduser().absolute()

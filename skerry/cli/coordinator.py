@@ -53,8 +53,7 @@ def init(
 
     Example: skerry coordinator init cloud --mqtt mqtt://127.0.0.1:1883
     """
-    from cloud_coordinator.example import example_toml
-    from cloud_coordinator.settings import CoordinatorSettings, check_settings
+    from cloud_coordinator.settings import CoordinatorSettings, check_settings, example_toml
     from skerry.settings import load_settings
 
     home = directory.expanduser().absolute()

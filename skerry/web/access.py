@@ -83,14 +83,6 @@ def host_name(host: str) -> str:
     return host.partition(":")[0].lower()
 
 
-def is_loopback(host: str) -> bool:
-    """Decide whether host is the loopback's name or one of its addresses."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def read_or_make_token(path: Path) -> str:
     """Return the token kept in the file, making one (256 random bits, mode 0600) when there is none.
 

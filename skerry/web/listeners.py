@@ -1,6 +1,6 @@
-"""Where a service listens: Unix sockets with their permissions, TCP with or without TLS.
+"""Binds listeners: Unix sockets with their permissions, TCP with or without TLS.
 
-Owns binding and what may go wrong there. Off loopback nothing listens without TLS and a token.
+Owns what may go wrong there. Off loopback nothing listens without TLS and a token.
 """
 
 from __future__ import annotations
@@ -15,38 +15,12 @@ from pathlib import Path
 import msgspec
 
 from skerry.errors import SettingsError
-from skerry.web.access import Access, is_loopback
+from skerry.listening import Listener, TcpListener, TlsFiles, UnixListener, is_loopback
+from skerry.web.access import Access
 
 BACKLOG = 128
 #: The kernel's limit of a Unix socket's path, bytes (sun_path less its closing zero).
 UNIX_PATH_LIMIT = 107
-
-
-class UnixListener(msgspec.Struct, frozen=True, kw_only=True):
-    """A Unix socket; its owner and group may connect."""
-
-    path: Path
-    mode: int = 0o660
-
-
-class TlsFiles(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the certificate chain and key are (PEM). client_ca: clients must show a certificate of it."""
-
-    certificate: Path
-    key: Path
-    client_ca: Path | None = None
-
-
-class TcpListener(msgspec.Struct, frozen=True, kw_only=True):
-    """A TCP address; port 0 takes a free one. setting: how messages name the port's setting."""
-
-    host: str = "127.0.0.1"
-    port: int = 0
-    tls: TlsFiles | None = None
-    setting: str = "http.port"
-
-
-Listener = UnixListener | TcpListener
 
 
 class Bound(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,9 +9,10 @@ from types import TracebackType
 
 from aiohttp import web
 
+from skerry.listening import Listener
 from skerry.web.access import Access
 from skerry.web.app import ACCESS
-from skerry.web.listeners import Bound, Listener, bind
+from skerry.web.listeners import Bound, bind
 
 log = logging.getLogger(__name__)
 

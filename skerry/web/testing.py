@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from aiohttp import web
 
-from skerry.web.listeners import Listener
+from skerry.listening import Listener
 from skerry.web.server import Server, serve
 
 T = TypeVar("T")

@@ -19,8 +19,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from cloud_coordinator.example import example_toml
-from cloud_coordinator.settings import CoordinatorSettings, check_settings
+from cloud_coordinator.settings import CoordinatorSettings, check_settings, example_toml
 from skerry.errors import SettingsError
 from skerry.settings import load_settings
 

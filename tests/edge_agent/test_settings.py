@@ -10,11 +10,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from edge_agent.example import example_toml
-from edge_agent.settings import AgentSettings, check_settings, default_node_name, parse_tcp
+from edge_agent.settings import AgentSettings, check_settings, default_node_name, example_toml
 from policy.baselines.registry import DEFAULT_SCHEDULER
 from skerry.errors import SettingsError
 from skerry.ids import check_name
+from skerry.listening import parse_tcp
 from skerry.settings import load_settings
 
 
@@ -98,7 +98,7 @@ def test_an_address_off_loopback_is_taken_with_a_certificate() -> None:
 
 
 def test_an_ipv6_address_is_taken_apart() -> None:
-    assert parse_tcp("[::1]:8460") == ("::1", 8460)
+    assert parse_tcp("[::1]:8460", "api.tcp") == ("::1", 8460)
 
 
 @pytest.mark.parametrize("host", ["Pi_4.local", "---", "ÄÖ", "x" * 200, "edge-1"])

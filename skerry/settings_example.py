@@ -1,4 +1,7 @@
-"""The commented settings file, made from the settings' own sources so that it cannot say anything else."""
+"""The commented settings file, made from the settings' own sources so that it cannot say anything else.
+
+Owns the layout of the file. Knows no process's settings: each hands in its own.
+"""
 
 from __future__ import annotations
 
@@ -10,42 +13,36 @@ from typing import Any
 
 import msgspec
 
-from edge_agent.settings import AgentSettings
-
 _FIELD = re.compile(r"    (\w+): .*?(?:  #: (.*))?$")
 _NOTE = re.compile(r"    #: (.*)$")
 
-HEAD = """\
-# Settings of a Skerry agent. Every line that is commented out shows the default.
-# The environment counts more: SKERRY_AGENT__NODE__NAME=edge-7 sets node.name.
-"""
 
+def commented_toml(defaults: msgspec.Struct, head: str, values: Mapping[str, Any] | None = None) -> str:
+    """Return a settings file with every setting, its meaning and its default behind a `#`.
 
-def example_toml(values: Mapping[str, Any] | None = None) -> str:
-    """Return the settings file with every setting, its meaning and its default.
-
+    defaults: the settings of a process with nothing given.  head: the file's first lines.
     values: dotted names to values that are set rather than shown as a default.
     """
     given = dict(values or {})
-    lines = [HEAD, *_table(AgentSettings, AgentSettings(), "", given)]
+    lines = [head, *_table(defaults, "", given)]
     assert not given, f"unknown settings: {sorted(given)}"
     return "\n".join(lines) + "\n"
 
 
-def _table(kind: type[msgspec.Struct], value: Any, at: str, given: dict[str, Any]) -> Iterator[str]:
-    notes = _notes(kind)
-    inner = []
-    for name in kind.__struct_fields__:
-        default = getattr(value, name)
+def _table(table: msgspec.Struct, at: str, given: dict[str, Any]) -> Iterator[str]:
+    notes = _notes(type(table))
+    inner: list[tuple[str, msgspec.Struct]] = []
+    for name in table.__struct_fields__:
+        default = getattr(table, name)
         if isinstance(default, msgspec.Struct):
             inner.append((name, default))
         else:
             yield from _setting(f"{at}{name}", name, default, notes.get(name, ""), given)
-    for name, default in inner:
+    for name, value in inner:
         yield ""
-        yield from (f"# {line}" for line in _summary(type(default)))
+        yield from (f"# {line}" for line in _summary(type(value)))
         yield f"[{at}{name}]"
-        yield from _table(type(default), default, f"{at}{name}.", given)
+        yield from _table(value, f"{at}{name}.", given)
 
 
 def _setting(dotted: str, name: str, default: Any, note: str, given: dict[str, Any]) -> Iterator[str]:
@@ -68,17 +65,15 @@ def _notes(kind: type[msgspec.Struct]) -> dict[str, str]:
     return notes
 
 
-def _own_notes(kind: type[msgspec.Struct]) -> dict[str, str]:
-    """Read the notes in the class's own source, above a field or behind it."""
-    notes: dict[str, str] = {}
+def _own_notes(kind: type[msgspec.Struct]) -> Iterator[tuple[str, str]]:
+    """Yield the notes in the class's own source, above a field or behind it."""
     above: list[str] = []
     for line in inspect.getsource(kind).splitlines():
         if note := _NOTE.match(line):
             above.append(note[1])
         elif field := _FIELD.match(line):
-            notes[field[1]] = " ".join([*above, *filter(None, [field[2]])])
+            yield field[1], " ".join([*above, *filter(None, [field[2]])])
             above = []
-    return notes
 
 
 def _summary(kind: type[msgspec.Struct]) -> list[str]:
