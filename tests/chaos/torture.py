@@ -27,6 +27,7 @@ from skerry.cli.demo.story import add_models
 from skerry.cli.demo.submitting import SubmissionLog, Submitter
 from skerry.cli.demo.watching import Watch
 from skerry.cli.demo.workload import Kind, all_kinds
+from skerry.task import TaskSpec
 from tests.chaos.evidence import load_evidence, save_evidence
 
 PLANS = (
@@ -34,6 +35,8 @@ PLANS = (
     NodePlan(name="reef-1", region="south", boards=("coral-usb",)),
 )
 KILLS_A_BOUT = 10
+#: A task that dies of its tries would say nothing about the queue: more of them than a bout has kills.
+RETRIES = 50
 _PAUSE_S = 0.05
 _DRAIN_TIMEOUT_S = 120.0
 _CHILDREN_TIMEOUT_S = 5.0
@@ -101,10 +104,19 @@ def _submitters(fleet: Fleet, kinds: dict[str, Kind], log: SubmissionLog, *, tas
     made = []
     for name, agent in fleet.agents.items():
         pattern = _SHARES[name]
-        share = [kinds[pattern[n % len(pattern)]] for n in range(tasks)]
+        share = [_patient(kinds[pattern[n % len(pattern)]]) for n in range(tasks)]
         made.append(Submitter(name, agent.socket_path, share, log, _PAUSE_S))
         made[-1].start()
     return made
+
+
+def _patient(kind: Kind) -> Kind:
+    """The same kind with tries enough for every kill of a bout: each kill costs what runs one of them."""
+
+    def make(number: int) -> TaskSpec:
+        return msgspec.structs.replace(kind.make(number), retries=RETRIES)
+
+    return msgspec.structs.replace(kind, make=make)
 
 
 def _kill(fleet: Fleet, victim: str, dice: random.Random) -> int:
