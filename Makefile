@@ -14,10 +14,14 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 RUN := $(VENV)/.installed-run
 DEV := $(VENV)/.installed-dev
+# Flower and torch live apart: what they hold back must not hold the agent back.
+TRAIN_VENV := .venv-train
+TRAIN_BIN := $(TRAIN_VENV)/bin
+TRAIN := $(TRAIN_VENV)/.installed
 PINS := pyproject.toml constraints/edge.txt constraints/rules.txt
 ARGS ?=
 
-.PHONY: help demo test torture check bench clean
+.PHONY: help demo test test-train torture check bench clean
 
 help: ## Show these lines.
 	@sed -nE 's/^([a-z%-]+):[^#]*## (.*)$$/  make \1\t\2/p' $(MAKEFILE_LIST) | sed 's/%/NAME/' | expand -t 20
@@ -27,6 +31,9 @@ demo: $(RUN) ## Run a fleet through an outage and print the reckoning (ARGS=--js
 
 test: $(DEV) ## Run the whole test suite (ARGS='-k words' for a part of it).
 	@exec $(BIN)/python -m pytest $(ARGS)
+
+test-train: $(TRAIN) ## Run the tests that need Flower and torch (350 MB of downloads once; ARGS as for test).
+	@exec $(TRAIN_BIN)/python -m pytest tests/train $(ARGS)
 
 torture: $(RUN) ## Kill agent, coordinator and broker at random moments and compare every record (ARGS='--kills 100').
 	@exec $(BIN)/python -m tests.chaos.torture $(ARGS)
@@ -48,8 +55,8 @@ bench: $(RUN) ## Run every benchmark (ARGS=--quick for small sizes, ARGS=--json 
 bench-%: $(RUN) ## Run one benchmark by name.
 	@exec $(BIN)/python -m benchmarks $* $(ARGS)
 
-clean: ## Remove the virtual environment and everything the tools left behind.
-	@rm -rf $(VENV) build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+clean: ## Remove the virtual environments and everything the tools left behind.
+	@rm -rf $(VENV) $(TRAIN_VENV) build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -68,4 +75,12 @@ $(RUN): $(PINS) | $(BIN)/python
 $(DEV): $(RUN)
 	@echo "set-up (once): downloading the test and check tools into $(VENV), 38 MB (150 MB on disk)" >&2
 	$(PIP) install -c constraints/edge.txt -e '.[edge,rules,demo,dev]' >&2
+	touch $@
+
+$(TRAIN): pyproject.toml constraints/cloud.txt constraints/simulation.txt
+	@test -x $(TRAIN_BIN)/python || $(PYTHON) -m venv $(TRAIN_VENV) >&2
+	echo "set-up (once): downloading Flower and torch into $(TRAIN_VENV), 350 MB with the processor-only build of torch (1.7 GB on disk); Flower's own" \
+	  "simulation engine, which the tests compare with, is 75 MB of it" >&2
+	$(TRAIN_BIN)/python -m pip --disable-pip-version-check --quiet install \
+	  -c constraints/cloud.txt -c constraints/simulation.txt -e ".[train,federation]" ray pytest pytest-timeout hypothesis >&2
 	touch $@

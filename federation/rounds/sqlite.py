@@ -39,9 +39,11 @@ class SqliteTables:
         with self._translated():
             self._db = apsw.Connection(str(path))
             self._db.set_busy_timeout(_BUSY_TIMEOUT_MS)
+            schema = _load_schema()
+            self._refuse_newer(len(schema))  # before anything is written: the mode of the log is
             for setting in _SETTINGS:
                 self._db.execute(f"PRAGMA {setting}").fetchall()
-            self._migrate()
+            self._migrate(schema)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -126,14 +128,17 @@ class SqliteTables:
 
     # --- inside -----------------------------------------------------------------------------------------
 
-    def _migrate(self) -> None:
-        schema = _load_schema()
+    def _refuse_newer(self, known: int) -> None:
         version = int(self._db.pragma("user_version"))
-        if version > len(schema):
+        if version > known:
+            self._db.close()
             raise StoreTooNew(
-                f"{self._path} has schema {version}, this version knows {len(schema)}: "
+                f"{self._path} has schema {version}, this version knows {known}: "
                 "start the version that wrote it; the file was left as it is"
             )
+
+    def _migrate(self, schema: list[str]) -> None:
+        version = int(self._db.pragma("user_version"))
         for number, script in enumerate(schema[version:], version + 1):
             with self._db:
                 self._db.execute(script)
