@@ -195,11 +195,24 @@ class StoreSalvaged(_Body, frozen=True, kw_only=True, tag_field="kind", tag="sto
 
 
 class GateEvidence(_Body, frozen=True, kw_only=True, tag_field="kind", tag="gate.evidence"):
-    """Figures of a policy under trial against the fallback."""
+    """Figures of a policy under trial against the fallback, at each step of the gate."""
 
-    policy: str
-    gate_state: str
+    policy: str  #: file hash
+    gate_state: str  #: shadow, canary, partial, full or rolled_back
     evidence: dict[str, float] = {}
+    reason: str = ""
+
+
+class PolicyReport(_Body, frozen=True, kw_only=True, tag_field="kind", tag="policy.report"):
+    """What became of a policy on this node.
+
+    state: fetching, refused, a state of the gate, or off when the fallback decides because it was told so.
+    """
+
+    policy: str  #: file hash; empty: none
+    state: str
+    reason: str = ""
+    rollout: str = ""  #: under which the node was told of it
 
 
 UpRow = (
@@ -211,6 +224,7 @@ UpRow = (
     | LossReported
     | StoreSalvaged
     | GateEvidence
+    | PolicyReport
 )
 
 # --- rows of the coordinator's stream to one node: its command log ------------------------------------------
@@ -252,7 +266,20 @@ class TaskReturned(_Body, frozen=True, kw_only=True, tag_field="kind", tag="task
     outcome: Outcome
 
 
-DownRow = PlaceTask | RevokePlacement | TaskPlaced | TaskReturned
+class ActivatePolicy(_Body, frozen=True, kw_only=True, tag_field="kind", tag="policy.activate"):
+    """Fetch this policy, check it, and let the gate try it; without a manifest: back to the fallback.
+
+    The same one again changes nothing, and is answered with a report.
+    """
+
+    rollout: str = ""
+    manifest: str = ""  #: the signed papers as JSON; empty: the fallback decides
+    gate: dict[str, float] = {}  #: settings of the gate, where not the defaults
+    must_restart: bool = False  #: begin the trial anew, though this version was rolled back here before
+    previous: str = ""  #: file hash of what the fleet runs otherwise
+
+
+DownRow = PlaceTask | RevokePlacement | TaskPlaced | TaskReturned | ActivatePolicy
 
 
 def row_of(message: UpRow | DownRow) -> tuple[str, bytes]:

@@ -107,7 +107,7 @@ class Turn:
     def command(self, node: str, message: DownRow, lane: Lane) -> int:
         """Write a row into a node's command log; it is sent after the commit."""
         kind, body = row_of(message)
-        seq = self.ledger.append_command(node, lane, kind, body, key=message.task_id)
+        seq = self.ledger.append_command(node, lane, kind, body, key=getattr(message, "task_id", ""))
         self.grown[node, lane] = seq
         return seq
 

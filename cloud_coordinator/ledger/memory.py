@@ -53,6 +53,7 @@ class MemoryLedger:
         self._marks: dict[tuple[str, str, Lane], Mark] = {}
         self._letters: dict[int, DeadLetter] = {}
         self._counters: dict[tuple[str, str, str], int] = {}
+        self._documents: dict[tuple[str, str], bytes] = {}
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -236,6 +237,20 @@ class MemoryLedger:
         """Return dead letters, newest first."""
         numbers = (n for n in sorted(self._letters, reverse=True) if before is None or n < before)
         return [self._letters[number] for number in itertools.islice(numbers, limit)]
+
+    # --- documents --------------------------------------------------------------------------------------
+
+    def document(self, kind: str, name: str) -> bytes | None:
+        """Return one small document, or None."""
+        return self._documents.get((kind, name))
+
+    def documents(self, kind: str) -> list[tuple[str, bytes]]:
+        """Return (name, body) of every document of a kind, by name."""
+        return [(name, body) for (of, name), body in sorted(self._documents.items()) if of == kind]
+
+    def put_document(self, kind: str, name: str, body: bytes) -> None:
+        """Write a document, new or known."""
+        self._set(self._documents, (kind, name), body)
 
     # --- counters ---------------------------------------------------------------------------------------
 

@@ -150,6 +150,20 @@ class Ledger(Protocol):
         """Return dead letters, newest first; before: numbers below it only."""
         ...
 
+    # --- documents --------------------------------------------------------------------------------------
+
+    def document(self, kind: str, name: str) -> bytes | None:
+        """Return one small document, or None."""
+        ...
+
+    def documents(self, kind: str) -> list[tuple[str, bytes]]:
+        """Return (name, body) of every document of a kind, by name."""
+        ...
+
+    def put_document(self, kind: str, name: str, body: bytes) -> None:
+        """Write a document, new or known: for what is few and always read whole (policies, rollouts)."""
+        ...
+
     # --- counters ---------------------------------------------------------------------------------------
 
     def count(self, name: str, *, node: str = "", reason: str = "", by: int = 1) -> None:

@@ -143,3 +143,16 @@ ON CONFLICT (name, node, reason) DO UPDATE SET count = count + excluded.count;
 -- name: all_counters
 -- every counter
 SELECT name, node, reason, count FROM counter ORDER BY name, node, reason;
+
+-- name: get_document
+-- one document
+SELECT body FROM document WHERE kind = :kind AND name = :name;
+
+-- name: documents_of
+-- every document of a kind
+SELECT name, body FROM document WHERE kind = :kind ORDER BY name;
+
+-- name: put_document
+-- write a document, new or known
+INSERT INTO document VALUES (:kind, :name, :body)
+ON CONFLICT (kind, name) DO UPDATE SET body = excluded.body;

@@ -223,6 +223,21 @@ class SqliteLedger:
         found = self._all("dead_letters_before", limit=limit, before=1 << 62 if before is None else before)
         return [rows.letter_from_row(row) for row in found]
 
+    # --- documents --------------------------------------------------------------------------------------
+
+    def document(self, kind: str, name: str) -> bytes | None:
+        """Return one small document, or None."""
+        body = self._value("get_document", kind=kind, name=name)
+        return None if body is None else bytes(body)
+
+    def documents(self, kind: str) -> list[tuple[str, bytes]]:
+        """Return (name, body) of every document of a kind, by name."""
+        return [(row["name"], bytes(row["body"])) for row in self._all("documents_of", kind=kind)]
+
+    def put_document(self, kind: str, name: str, body: bytes) -> None:
+        """Write a document, new or known."""
+        self._run("put_document", kind=kind, name=name, body=body)
+
     # --- counters ---------------------------------------------------------------------------------------
 
     def count(self, name: str, *, node: str = "", reason: str = "", by: int = 1) -> None:

@@ -355,3 +355,28 @@ def test_an_outer_failure_undoes_what_was_nested(reopen: Callable[[], Ledger]) -
     with pytest.raises(ValueError, match="outer"):
         outer()
     assert reopen().pending(9) == []
+
+
+def test_documents_are_kept_by_kind_and_name(reopen: Callable[[], Ledger]) -> None:
+    ledger = reopen()
+    with ledger.transaction():
+        ledger.put_document("policy", "b", b"1")
+        ledger.put_document("policy", "a", b"2")
+        ledger.put_document("rollout", "a", b"3")
+        ledger.put_document("policy", "b", b"4")
+
+    again = reopen()
+    assert again.documents("policy") == [("a", b"2"), ("b", b"4")]
+    assert again.document("rollout", "a") == b"3"
+    assert again.document("rollout", "b") is None
+
+
+def test_a_document_of_an_undone_commit_is_not_there(ledger: Ledger) -> None:
+    with ledger.transaction():
+        ledger.put_document("policy", "a", b"1")
+    with pytest.raises(KeyError), ledger.transaction():
+        ledger.put_document("policy", "a", b"2")
+        ledger.put_document("policy", "b", b"2")
+        raise KeyError("undo")
+
+    assert ledger.documents("policy") == [("a", b"1")]
