@@ -24,7 +24,7 @@ from twin.fleet.scenario import Scenario
 Floats = NDArray[np.float64]
 
 FULL_COST = "full-cost"
-#: Those that look neither at a task's speed nor at its deadline: their queues grow long, which is slow to play.
+#: Those that look neither at a task's speed nor at its deadline: their queues grow long.
 BLIND = ("fifo-first-fit", "least-loaded", "least-allocated")
 SLOW = "min-increase-replan"
 #: devices → tasks an episode: long enough for the queues of a larger site to fill.

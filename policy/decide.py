@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import TypeVar
 
+from policy.device_plan import with_key
 from policy.filters import FILTER_NAMES, TEMPORARY_FILTERS, device_verdicts
 from policy.port import Guard, LiveGuard, NodeView, Scheduler
 from policy.profile import RuntimeProfile
@@ -113,8 +114,13 @@ class _Weighing:
         return tuple(self._candidate(i) for i in range(len(self.view.devices)))
 
     def _pick(self, indices: Sequence[int]) -> int:
-        views = [self.view.devices[i] for i in indices]
-        choice = self.scheduler.choose(self.task, views, [self.runtime_s[i] for i in indices])
+        runtime_s = [self.runtime_s[i] for i in indices]
+        rule = self.view.queue_rule
+        views = [
+            with_key(self.task, self.view.devices[i], run, rule)
+            for i, run in zip(indices, runtime_s, strict=True)
+        ]
+        choice = self.scheduler.choose(self.task, views, runtime_s)
         self.reason = choice.reason
         self._scores.update(zip(indices, choice.scores, strict=True))
         self._expected_s.update(zip(indices, choice.expected_s, strict=True))

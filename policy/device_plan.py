@@ -10,8 +10,11 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from policy.objective import DEFAULT_WEIGHTS, NOMINAL_DEADLINE_S, ObjectiveWeights, priority_weight
 from policy.port import DeviceView, Reserved
+from policy.queue_rule import QueueRule, queue_key
 from skerry.task import OnnxSpec, TaskSpec
 
 
@@ -55,11 +58,48 @@ def reserved_of(task: TaskSpec, view: DeviceView, runtime_s: float) -> Reserved:
     )
 
 
-def energy_of(view: DeviceView, runtime_s: float) -> float:
-    """Return the joules of a run there; 0 where nothing is known of the device's power."""
+def waiting_of(task: TaskSpec, *, runtime_s: float, age_s: float, rule: QueueRule) -> Reserved:
+    """Return a task that waits in a queue as schedulers see it.  age_s: since its deadline began to run."""
+    weight = priority_weight(task.priority)
+    deadline_s = math.inf if task.deadline_s is None else task.deadline_s - age_s
+    return Reserved(
+        runtime_s=runtime_s,
+        model=model_of(task),
+        weight=weight,
+        deadline_s=deadline_s,
+        scale_s=task.deadline_s or NOMINAL_DEADLINE_S,
+        key=queue_key(
+            rule, weight=weight, runtime_s=runtime_s, due_s=deadline_s, turn=0.0, priority=task.priority
+        ),
+    )
+
+
+def with_key(task: TaskSpec, view: DeviceView, runtime_s: float, rule: QueueRule) -> DeviceView:
+    """Return the view with the task's place in this device's queue, where one waits there."""
+    if not view.reserved:
+        return view
+    key = queue_key(
+        rule,
+        weight=priority_weight(task.priority),
+        runtime_s=runtime_s,
+        due_s=math.inf if task.deadline_s is None else task.deadline_s,
+        turn=math.inf,
+        priority=task.priority,
+    )
+    return msgspec.structs.replace(view, offer=msgspec.structs.replace(view.offer, key=key))
+
+
+def energies_of(views: Sequence[DeviceView], runtime_s: Sequence[float]) -> list[float]:
+    """Return the joules of a run on each; all 0 when one is unknown, since that one would look free."""
+    known = [_energy_of(view, run) for view, run in zip(views, runtime_s, strict=True)]
+    found = [one for one in known if one is not None]
+    return found if len(found) == len(known) else [0.0] * len(known)
+
+
+def _energy_of(view: DeviceView, runtime_s: float) -> float | None:
     if view.offer.energy_j is not None:
         return view.offer.energy_j
-    return (view.device.power_w or 0.0) * runtime_s
+    return None if view.device.power_w is None else view.device.power_w * runtime_s
 
 
 def plan_device(
@@ -67,12 +107,17 @@ def plan_device(
     view: DeviceView,
     runtime_s: float,
     weights: ObjectiveWeights = DEFAULT_WEIGHTS,
+    *,
+    energy_j: float = 0.0,
     place: int | None = None,
 ) -> DevicePlan:
-    """Return what the task would mean on this device.  place: its position there; None: by its key."""
+    """Return what the task would mean on this device.
+
+    energy_j: of the run alone, see energies_of.  place: its position there; None: by its key.
+    """
     new = reserved_of(task, view, runtime_s)
     if not view.reserved:
-        return _alone(new, view, runtime_s, weights)
+        return _alone(new, view, weights, energy_j)
     if place is None:
         place = sum(other.key >= new.key for other in view.reserved)
     without, with_it = _Line(view, weights), _Line(view, weights)
@@ -83,8 +128,7 @@ def plan_device(
         with_it.add(other)
     if place >= len(view.reserved):
         with_it.add_new(new)
-    offer = view.offer
-    energy_j = energy_of(view, runtime_s) + (offer.load_j if with_it.new_load_s > 0 else 0.0)
+    energy_j += view.offer.load_j if with_it.new_load_s > 0 else 0.0
     finish_s = with_it.new_finish()
     last_s = without.end_s + without.doomed_s + without.load_of(new) + new.runtime_s + new.tail_s
     base = weights.energy * energy_j
@@ -101,15 +145,15 @@ def plan_device(
     )
 
 
-def _alone(new: Reserved, view: DeviceView, runtime_s: float, weights: ObjectiveWeights) -> DevicePlan:
+def _alone(new: Reserved, view: DeviceView, weights: ObjectiveWeights, energy_j: float) -> DevicePlan:
     """The same where nothing waits, which is most of the time."""
     end_s = remaining_of(view)
     load_s = 0.0 if new.model in view.resident else new.load_s
-    energy_j = energy_of(view, runtime_s) + (view.offer.load_j if load_s > 0 else 0.0)
-    whole = load_s + runtime_s
+    energy_j += view.offer.load_j if load_s > 0 else 0.0
+    whole = load_s + new.runtime_s
     span = whole / max(view.device.slots, 1)
     finish_s = end_s + span + (new.tail_s + (whole - span))
-    last_s = end_s + load_s + runtime_s + new.tail_s
+    last_s = end_s + load_s + new.runtime_s + new.tail_s
     base = weights.energy * energy_j
     own, last = _cost(finish_s, new, weights) + base, _cost(last_s, new, weights) + base
     return DevicePlan(load_s, end_s, finish_s, last_s, energy_j, own, last, 0.0, 0)
@@ -122,7 +166,11 @@ def plan_devices(
     weights: ObjectiveWeights = DEFAULT_WEIGHTS,
 ) -> list[DevicePlan]:
     """Return plan_device for each device, in the order given."""
-    return [plan_device(task, view, run, weights) for view, run in zip(views, runtime_s, strict=True)]
+    energies = energies_of(views, runtime_s)
+    return [
+        plan_device(task, view, run, weights, energy_j=energy_j)
+        for view, run, energy_j in zip(views, runtime_s, energies, strict=True)
+    ]
 
 
 def remaining_of(view: DeviceView) -> float:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from policy.device_plan import DevicePlan, energy_of, model_of, plan_devices, remaining_of
+from policy.device_plan import DevicePlan, energies_of, model_of, plan_devices, remaining_of
 from policy.objective import DEFAULT_WEIGHTS, NOMINAL_DEADLINE_S, ObjectiveWeights, priority_weight
 from policy.port import DeviceView
 from policy.situation import Arrival, Plan, Situation, Waiting, plan
@@ -227,8 +227,15 @@ def _situation_of(
     model = model_of(task)
     floats = np.array(
         [
-            (*_own(view, run), view.free_memory_share, view.prediction, view.recent_share, view.recent_misses)
-            for view, run in zip(views, runtime_s, strict=True)
+            (
+                *_own(view, run),
+                energy_j,
+                view.free_memory_share,
+                view.prediction,
+                view.recent_share,
+                view.recent_misses,
+            )
+            for view, run, energy_j in zip(views, runtime_s, energies_of(views, runtime_s), strict=True)
         ]
     ).T[:, None, :]
     whole = np.array(
@@ -244,8 +251,8 @@ def _situation_of(
         service_s=floats[0],
         tail_s=floats[1],
         load_s=floats[2],
-        energy_j=floats[3],
-        load_j=floats[4],
+        energy_j=floats[5],
+        load_j=floats[3],
         key=floats[0],
     )
     return Situation(
@@ -264,7 +271,7 @@ def _situation_of(
         ),
         running=whole[1],
         queued=whole[2],
-        remaining_s=floats[5],
+        remaining_s=floats[4],
         resident=whole[3],
         free_memory=floats[6],
         prediction=floats[7],
@@ -275,8 +282,7 @@ def _situation_of(
 
 def _own(view: DeviceView, runtime_s: float) -> tuple[float, ...]:
     offer = view.offer
-    energy_j = energy_of(view, runtime_s)
-    return runtime_s, offer.tail_s, offer.load_s, energy_j, offer.load_j, remaining_of(view)
+    return runtime_s, offer.tail_s, offer.load_s, offer.load_j, remaining_of(view)
 
 
 def _class_of(view: DeviceView) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 #: What the completion time of a task without a deadline is measured in, seconds; such a task cannot miss.
-NOMINAL_DEADLINE_S = 60.0
+NOMINAL_DEADLINE_S = 10.0
 
 #: Priority → weight of a violation. Three levels: low, normal, high.
 PRIORITY_WEIGHTS = (1.0, 1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 4.0, 4.0, 4.0)

@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from policy.objective import NOMINAL_DEADLINE_S
+from policy.queue_rule import QueueRule
 from skerry.decision import Verdict
 from skerry.node import Device
 from skerry.task import TaskSpec
@@ -71,6 +72,7 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True):
     free_memory_bytes: int = 0
     free_cpu_millicores: int = 0
     devices: tuple[DeviceView, ...] = ()
+    queue_rule: QueueRule = QueueRule.FIFO  #: in which order its devices take what is reserved
 
 
 class Choice(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,6 +11,7 @@ class QueueRule(StrEnum):
     FIFO = "fifo"  #: as it came
     EDF = "edf"  #: earliest deadline first
     WSPT = "wspt"  #: weight / service time; what can no longer meet its deadline goes last
+    PRIORITY = "priority"  #: highest priority first, then the shortest
     PLACED = "placed"  #: where the scheduler put it; what can no longer meet its deadline goes last
 
     @property
@@ -19,10 +20,19 @@ class QueueRule(StrEnum):
         return self in (QueueRule.WSPT, QueueRule.PLACED)
 
 
-def queue_key(rule: QueueRule, *, weight: float, runtime_s: float, due_s: float, turn: float) -> float:
+#: Priorities this far apart, in seconds, are never bridged by run times.
+_LONGEST_S = 1e9
+_SHORTEST_S = 1e-9
+
+
+def queue_key(
+    rule: QueueRule, *, weight: float, runtime_s: float, due_s: float, turn: float, priority: int = 0
+) -> float:
     """Return a task's key.  due_s: its deadline on a clock that all tasks share.  turn: rises by arrival."""
+    if rule is QueueRule.PRIORITY:
+        return priority * _LONGEST_S - runtime_s
     if rule is QueueRule.EDF:
         return -due_s
     if rule is QueueRule.WSPT:
-        return weight / runtime_s
+        return weight / max(runtime_s, _SHORTEST_S)
     return -turn

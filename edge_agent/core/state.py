@@ -13,7 +13,9 @@ import msgspec
 from edge_agent.core.actions import Action
 from edge_agent.core.entry import HOLDING, PENDING, Entry, Phase
 from edge_agent.core.limits import Limits
-from policy.port import DeviceView, NodeView
+from policy.device_plan import waiting_of
+from policy.port import DeviceView, NodeView, Reserved
+from policy.queue_rule import QueueRule
 from skerry.clock import Instant
 from skerry.ids import TaskId
 from skerry.node import Device
@@ -192,17 +194,26 @@ class State:
             free_memory_bytes=total,
             free_cpu_millicores=max(0, self.facts.cpu_millicores - self.used_cpu_millicores),
             devices=tuple(_device_view(self.lanes[key], uptime_s, total) for key in sorted(self.lanes)),
+            queue_rule=QueueRule.PRIORITY,
         )
 
 
 def _device_view(lane: Lane, uptime_s: float, memory_bytes: int) -> DeviceView:
+    remaining_s = _remaining_s(lane, uptime_s)
     return DeviceView(
         device=lane.device,
-        backlog_s=lane.queued_s + _remaining_s(lane, uptime_s),
+        backlog_s=lane.queued_s + remaining_s,
+        remaining_s=remaining_s,
+        reserved=tuple(_reserved(entry, uptime_s) for entry in lane.queue),
         running=len(lane.running),
         queued=len(lane.queue),
         free_memory_bytes=lane.device.memory_bytes or memory_bytes,
     )
+
+
+def _reserved(entry: Entry, uptime_s: float) -> Reserved:
+    age_s = uptime_s - entry.entered_at
+    return waiting_of(entry.task, runtime_s=entry.runtime_s, age_s=age_s, rule=QueueRule.PRIORITY)
 
 
 def _remaining_s(lane: Lane, uptime_s: float) -> float:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from policy.baselines.picking import lowest
-from policy.device_plan import DevicePlan, plan_device
+from policy.device_plan import DevicePlan, energies_of, plan_device
 from policy.port import Choice, DeviceView
 from policy.queue_rule import QueueRule
 from skerry.task import TaskSpec
@@ -32,7 +32,8 @@ class MinIncreaseReplan:
 
     def choose(self, task: TaskSpec, devices: Sequence[DeviceView], runtime_s: Sequence[float]) -> Choice:
         """Pick the device and the place of the lowest increase; on a tie the place nearest the end."""
-        best = [_best(task, view, run) for view, run in zip(devices, runtime_s, strict=True)]
+        energies = energies_of(devices, runtime_s)
+        best = [_best(task, *one) for one in zip(devices, runtime_s, energies, strict=True)]
         costs = [plan.increase for plan, _ in best]
         choice = lowest(
             costs,
@@ -60,11 +61,11 @@ class MinIncreaseReplan:
         return picks
 
 
-def _best(task: TaskSpec, view: DeviceView, runtime_s: float) -> tuple[DevicePlan, int]:
+def _best(task: TaskSpec, view: DeviceView, runtime_s: float, energy_j: float) -> tuple[DevicePlan, int]:
     end = len(view.reserved)
-    best = plan_device(task, view, runtime_s, place=end), end
+    best = plan_device(task, view, runtime_s, energy_j=energy_j, place=end), end
     for position in range(min(end, MOST) - 1, -1, -1):
-        plan = plan_device(task, view, runtime_s, place=position)
+        plan = plan_device(task, view, runtime_s, energy_j=energy_j, place=position)
         if plan.increase < best[0].increase:
             best = plan, position
     return best
