@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from skerry.decoding import MALFORMED
 from skerry.errors import BlobError, StorageFailed
 from skerry.link.actions import ReadRows
 from skerry.messages import Outcome, Row, TaskEnded, TaskOffered
@@ -100,6 +101,6 @@ def contents_of(row: Row) -> tuple[str, ...]:
         if row.kind == TaskEnded.__struct_config__.tag:
             ended = msgspec.json.decode(body, type=_Ended)
             return ended.outcome.blobs if ended.is_placed and ended.outcome is not None else ()
-    except msgspec.DecodeError as error:  # the receiver dead-letters it; it must not hold up the lane here
+    except MALFORMED as error:  # the receiver dead-letters it; it must not hold up the lane here
         log.error("row %d of kind %s cannot be read: %s", row.seq, row.kind, error)
     return ()

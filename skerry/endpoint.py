@@ -6,13 +6,13 @@ Owns that order. Reads a settings file's few keys that matter here; it does not 
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from skerry.decoding import parse_toml
 from skerry.errors import ServiceUnreachable, SettingsError
 
 SOCKET_NAME = "agent.sock"
@@ -133,11 +133,11 @@ def _may_be_there(place: Path) -> bool:
 def read_toml(path: Path) -> dict[str, Any]:
     """Return a TOML file's content.  Raises SettingsError that names the file."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse_toml(path.read_bytes(), str(path))
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
     except OSError as error:
         raise SettingsError(f"the file {path} cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path} is not valid TOML: {error}") from error
 
 
 def read_secret(path: Path) -> str:

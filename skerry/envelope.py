@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from skerry.decoding import MALFORMED
 from skerry.errors import EnvelopeRefused, Rejected, SpecError
 from skerry.identity import SIGNATURE_BYTES, PrivateKey, verify
 from skerry.replay import ReplayWindows
@@ -191,7 +192,7 @@ def _read_header(payload: bytes) -> tuple[Header, int]:
         raise EnvelopeRefused("malformed", "the frame's own lengths or flags do not fit")
     try:
         header = _header_decoder.decode(payload[_HEADER_AT:end])
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except MALFORMED as error:
         raise EnvelopeRefused("malformed", f"the header cannot be read: {error}") from error
     if header.session < 0 or header.counter < 0:
         raise EnvelopeRefused("malformed", "the header's session or counter is negative")

@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from skerry import errors
+from skerry.decoding import MALFORMED
 from skerry.endpoint import Endpoint
 from skerry.problem import RULES, TYPE_PREFIX, Problem, ProblemError
 
@@ -206,7 +207,7 @@ def decode(content: bytes, kind: type[T], service: str) -> T:
     """Return JSON as `kind`.  Raises ServiceUnreachable: whatever answered is not that service."""
     try:
         return msgspec.json.decode(content, type=kind)
-    except (msgspec.ValidationError, msgspec.DecodeError) as error:
+    except MALFORMED as error:
         raise errors.ServiceUnreachable(
             f"what answers there is no {service} of this version: {error}"
         ) from error
@@ -225,7 +226,7 @@ def problem_error(status: int, content: bytes) -> errors.SkerryError:
     """Return the typed error of a problem document; ProblemError where there is no class of its own."""
     try:
         shown = msgspec.json.decode(content, type=Problem)
-    except (msgspec.ValidationError, msgspec.DecodeError):
+    except MALFORMED:
         reason = http.client.responses.get(status, "unknown status")
         shown = Problem(
             status=status, title=reason, type=TYPE_PREFIX + "foreign", detail=f"HTTP {status} {reason}"

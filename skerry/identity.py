@@ -16,6 +16,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from skerry.decoding import MALFORMED
 from skerry.errors import IdentityError
 
 SIGNATURE_BYTES = 64
@@ -115,7 +116,7 @@ class Enrolment(msgspec.Struct, frozen=True, kw_only=True):
             return msgspec.json.decode(path.read_bytes(), type=cls)
         except FileNotFoundError:
             return None
-        except msgspec.DecodeError as error:
+        except MALFORMED as error:
             raise IdentityError(
                 f"the enrolment {path} is damaged ({error}); restore it from a backup, or remove it and run"
                 " `skerry enrol` again: the node's key and its tasks stay as they are"

@@ -7,14 +7,15 @@ nearest known name.
 from __future__ import annotations
 
 import difflib
-import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args, get_type_hints
 
 import msgspec
 
+from skerry.decoding import parse_toml
 from skerry.errors import SettingsError
+from skerry.nearest import name_nearest
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -45,17 +46,20 @@ def load_settings(
     try:
         return msgspec.convert(merged, type=kind, strict=False)
     except msgspec.ValidationError as error:
-        message, _, field = str(error).partition(" - at `$")
-        raise SettingsError(f"{where}: {field.rstrip('`').lstrip('.') or 'settings'}: {message}") from error
+        message, _, at = str(error).partition(" - at `$")
+        field = at.rstrip("`").lstrip(".")
+        raise SettingsError(
+            f"{where}: {field or 'settings'}: {name_nearest(kind, message, field)}"
+        ) from error
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return parse_toml(path.read_bytes(), str(path))
+    except ValueError as error:
+        raise SettingsError(str(error)) from error
     except FileNotFoundError as error:
         raise SettingsError(f"there is no settings file {path}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{path} is not valid TOML: {error}") from error
     except OSError as error:
         raise SettingsError(f"{path} cannot be read: {error.strerror}") from error
 

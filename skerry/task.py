@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from skerry.decoding import MALFORMED, why_malformed
 from skerry.errors import SpecError
 from skerry.ids import check_name, is_content_hash
 from skerry.nearest import name_nearest
@@ -40,7 +41,7 @@ class Tensor(_Strict, frozen=True, kw_only=True):
     """One input array, little-endian, row-major: inline as base64, or by content hash."""
 
     dtype: DType
-    shape: tuple[Annotated[int, Meta(ge=0)], ...] = ()
+    shape: tuple[Annotated[int, Meta(ge=0, le=1 << 48)], ...] = ()
     base64: str | None = None
     blob: str | None = None
 
@@ -70,7 +71,7 @@ class DataSpec(_Strict, frozen=True, kw_only=True):
 
     labels: tuple[str, ...] = ()
     home_region: str | None = None
-    size_bytes: Annotated[int, Meta(ge=0)] = 0
+    size_bytes: Annotated[int, Meta(ge=0, le=1 << 60)] = 0
 
 
 class Constraints(_Strict, frozen=True, kw_only=True):
@@ -126,8 +127,8 @@ def parse_task(document: bytes) -> TaskSpec:
         return check_task(msgspec.json.decode(document, type=TaskSpec))
     except msgspec.ValidationError as error:
         raise _spec_error(str(error)) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise SpecError(f"the task is not valid JSON: {error}") from error
+    except MALFORMED as error:
+        raise SpecError(f"the task is not valid JSON: {why_malformed(error)}") from error
 
 
 def convert_task(value: Any) -> TaskSpec:
@@ -136,6 +137,8 @@ def convert_task(value: Any) -> TaskSpec:
         return check_task(msgspec.convert(value, type=TaskSpec))
     except msgspec.ValidationError as error:
         raise _spec_error(str(error)) from error
+    except MALFORMED as error:
+        raise SpecError(f"the task is not valid: {why_malformed(error)}") from error
 
 
 def check_task(task: TaskSpec) -> TaskSpec:
@@ -146,6 +149,8 @@ def check_task(task: TaskSpec) -> TaskSpec:
         check_name(node, what="node")
     if isinstance(task.spec, OnnxSpec):
         _check_onnx(task.spec)
+    else:
+        _check_command(task.spec)
     if "pii" in task.data.labels and task.data.home_region is None:
         raise SpecError("data labelled pii needs a home_region", field="data.home_region")
     return task
@@ -170,6 +175,22 @@ def _check_onnx(spec: OnnxSpec) -> None:
             )
 
 
+def _check_command(spec: CommandSpec) -> None:
+    """Refuse what no process on any node can be given."""
+    if not spec.argv[0]:
+        raise SpecError("spec.argv[0]: the program's name is empty", field="spec.argv[0]")
+    for number, word in enumerate(spec.argv):
+        if "\0" in word:
+            raise SpecError(f"spec.argv[{number}]: it holds a NUL character", field=f"spec.argv[{number}]")
+    for name, value in spec.env.items():
+        if not name or "=" in name or "\0" in name + value:
+            raise SpecError(
+                f"spec.env: {name[:80]!r} and its value cannot be given to a process: the name is empty or "
+                "holds '=', or one of them a NUL character",
+                field="spec.env",
+            )
+
+
 def _spec_error(text: str) -> SpecError:
     message, _, path = text.partition(" - at `$")
     field = path.rstrip("`").lstrip(".")
@@ -177,4 +198,4 @@ def _spec_error(text: str) -> SpecError:
         return SpecError(name_nearest(TaskSpec, message, field), field=field)
     if field == "spec.executor" or ("Invalid value" in message and "executor" in path):
         message = f"unknown executor ({message}); this version has: command, onnx"
-    return SpecError(message if not field else f"{field}: {message}", field=field)
+    return SpecError(f"{field or 'the task'}: {name_nearest(TaskSpec, message, field)}", field=field)

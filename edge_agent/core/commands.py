@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from skerry.decoding import MALFORMED
 from skerry.errors import SpecError
 from skerry.fence import Fence
 from skerry.ids import parse_task_id
@@ -22,6 +23,10 @@ from skerry.messages import (
     row_of,
 )
 from task_queue.operations import AppendOutbox, Drop, Enqueue, Operation, RecordPlacement, Return
+
+
+#: The node's lease ends before the coordinator's: the margin covers the way, and clocks that differ.
+LEASE_SHARE = 0.8
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,7 +71,7 @@ def _operation(received: ReceivedRow, wall_s: float) -> Operation:
                 task=message.task,
                 placement=message.fence,
                 home_node=message.home_node,
-                lease_s=message.lease_s,
+                lease_s=message.lease_s * LEASE_SHARE,
                 wall_s=wall_s,
             )
         case RevokePlacement():
@@ -102,5 +107,5 @@ def _placement_head(row: Row) -> _PlaceHead | None:
         return None
     try:
         return msgspec.json.decode(bytes(row.body), type=_PlaceHead)
-    except msgspec.DecodeError:
+    except MALFORMED:
         return None

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from policy.guard.metadata import Enforcement, enforcements
+from skerry.decoding import MALFORMED
 from skerry.errors import RulesError
 
 #: The rules that ship with Skerry.
@@ -78,5 +79,5 @@ def _parse_data(path: Path) -> Mapping[str, Any]:
         return msgspec.json.decode(_read(path), type=dict[str, Any])
     except msgspec.ValidationError as error:
         raise RulesError(f"{path} is not a JSON object: {error}") from error
-    except msgspec.DecodeError as error:
+    except MALFORMED as error:
         raise RulesError(f"{path} is not valid JSON: {error}") from error

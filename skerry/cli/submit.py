@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tomllib
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,6 +11,7 @@ import typer
 from skerry.cli.connect import JsonOption, with_agent
 from skerry.cli.output import duration, print_json
 from skerry.client import Client, outcome_of
+from skerry.decoding import parse_toml
 from skerry.documents import TaskView
 from skerry.errors import SettingsError, SpecError
 from skerry.task import CommandSpec, TaskSpec, convert_task, parse_task
@@ -101,6 +101,7 @@ def _content(path: Path) -> bytes:
 
 def _from_toml(content: bytes, name: str) -> TaskSpec:
     try:
-        return convert_task(tomllib.loads(content.decode()))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SpecError(f"{name} is not valid TOML: {error}") from error
+        values = parse_toml(content, name)
+    except ValueError as error:
+        raise SpecError(str(error)) from error
+    return convert_task(values)

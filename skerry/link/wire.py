@@ -6,6 +6,7 @@ from typing import Any, TypeVar, get_args
 
 import msgspec
 
+from skerry.decoding import MALFORMED
 from skerry.link.actions import ReceivedRow, Refuse, Send
 from skerry.messages import (
     Birth,
@@ -14,6 +15,7 @@ from skerry.messages import (
     Presence,
     Row,
     State,
+    StateAck,
     StreamAck,
     StreamBatch,
     UpRow,
@@ -21,7 +23,7 @@ from skerry.messages import (
 )
 from skerry.topics import Leaf
 
-Body = Birth | Welcome | Presence | State | Hint | StreamBatch | StreamAck
+Body = Birth | Welcome | Presence | State | StateAck | Hint | StreamBatch | StreamAck
 B = TypeVar("B", bound=Body)
 
 #: The envelope's type of each body.
@@ -30,6 +32,7 @@ KINDS: dict[type[Body], str] = {
     Welcome: "welcome",
     Presence: "presence",
     State: "state",
+    StateAck: "state.ack",
     Hint: "hint",
     StreamBatch: "stream.batch",
     StreamAck: "stream.ack",
@@ -37,7 +40,6 @@ KINDS: dict[type[Body], str] = {
 _TYPES = {kind: body for body, kind in KINDS.items()}
 _decoders: dict[type[Body], msgspec.json.Decoder[Body]] = {body: msgspec.json.Decoder(body) for body in KINDS}
 _encoder = msgspec.json.Encoder()
-_BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class RowReader:
@@ -54,7 +56,7 @@ class RowReader:
             return ReceivedRow(row, None, f"unknown kind {row.kind[:80]!r}")
         try:
             message = self._decoder.decode(row.body)
-        except _BROKEN as error:
+        except MALFORMED as error:
             return ReceivedRow(row, None, f"{row.kind} cannot be read: {error}")
         if type(message).__struct_config__.tag != row.kind:
             return ReceivedRow(row, None, f"a row of kind {row.kind} holds another kind")
@@ -77,7 +79,7 @@ def read_body(kind: str, body: bytes) -> Body | Refuse:
         return Refuse("unknown_kind", kind[:80])
     try:
         return _decoders[expected].decode(body)
-    except _BROKEN as error:
+    except MALFORMED as error:
         return Refuse("bad_body", f"{kind}: {error}")
 
 

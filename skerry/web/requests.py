@@ -10,6 +10,7 @@ import msgspec
 from aiohttp import web
 from aiohttp.web_exceptions import HTTPRequestEntityTooLarge
 
+from skerry.decoding import MALFORMED, why_malformed
 from skerry.errors import SpecError
 from skerry.nearest import name_nearest
 from skerry.problem import problem
@@ -62,8 +63,8 @@ def decode_json(document: bytes, kind: type[T]) -> T:
         return msgspec.json.decode(document, type=kind)
     except msgspec.ValidationError as error:
         raise _named(str(error), kind) from error
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise problem(400, f"the body is not valid JSON: {error}") from error
+    except MALFORMED as error:
+        raise problem(400, f"the body is not valid JSON: {why_malformed(error)}") from error
 
 
 def read_query(request: web.Request, kind: type[S]) -> S:
@@ -93,8 +94,10 @@ def _hint(name: str, known: list[str]) -> str:
 def _named(text: str, kind: Any) -> SpecError:
     message, _, path = text.partition(" - at `$")
     field = path.rstrip("`").lstrip(".")
-    if "unknown field" in message and isinstance(kind, type) and issubclass(kind, msgspec.Struct):
-        return SpecError(name_nearest(kind, message, field), field=field)
+    if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+        message = name_nearest(kind, message, field)
+        if message.startswith("unknown field"):
+            return SpecError(message, field=field)
     return SpecError(f"{field}: {message}" if field else message, field=field)
 
 

@@ -48,6 +48,15 @@ def test_a_model_and_its_large_inputs_are_the_content_a_node_must_hold() -> None
         (json.dumps({"spec": {"executor": "command", "argv": []}}).encode(), "argv"),
         (json.dumps({"spec": {"executor": "onnx", "model": "yolo", "inputs": {}}}).encode(), "yolo"),
         (b" " * (DOCUMENT_LIMIT_BYTES + 1), "content store"),
+        (b"null", "the task: Expected"),
+        (b'{"spec": {"argv": ' + b"[" * 50_000, "nested too deeply"),
+        (b'{"spec": {"inputs": ' + b'{"a":' * 20_000, "nested too deeply"),
+        (document(resources={"accelerator": "qpu"}), "known here: none, any, gpu, npu, tpu"),
+        (document(data={"size_bytes": 10**30}), "data.size_bytes"),
+        (document(spec={**COMMAND, "argv": ["a", "b\0"]}), r"spec\.argv\[1\]"),
+        (document(spec={**COMMAND, "argv": [""]}), r"spec\.argv\[0\]"),
+        (document(spec={**COMMAND, "env": {"A=B": "x"}}), "'A=B'"),
+        (document(spec={**COMMAND, "env": {"A": "\0"}}), "'A'"),
     ],
 )
 def test_a_bad_document_is_refused_with_what_is_wrong(body: bytes, names: str) -> None:
@@ -65,4 +74,11 @@ def test_an_oversized_inline_input_is_sent_to_the_content_store() -> None:
     tensor = {"dtype": "uint8", "shape": [40000], "base64": "A" * 60000}
 
     with pytest.raises(SpecError, match="content store"):
+        convert_task({"spec": {"executor": "onnx", "model": HASH, "inputs": {"x": tensor}}})
+
+
+def test_a_shape_that_no_machine_can_count_is_refused() -> None:
+    tensor = {"dtype": "uint8", "shape": [10**30], "base64": "AA=="}
+
+    with pytest.raises(SpecError, match="shape"):
         convert_task({"spec": {"executor": "onnx", "model": HASH, "inputs": {"x": tensor}}})
