@@ -37,6 +37,7 @@ from skerry.messages import (
     RevokePlacement,
     Row,
     State,
+    StateAck,
     StreamAck,
     StreamBatch,
     TaskEnded,
@@ -147,6 +148,8 @@ class ModelNode:
                 return self._commands(message)
             case Hint():
                 return [self.birth()] if message.must_be_born else []
+            case StateAck():
+                return []
             case _:
                 raise AssertionError(f"the coordinator said {kind}")
 

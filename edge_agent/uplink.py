@@ -11,13 +11,13 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
 import msgspec
 
-from edge_agent.core.commands import DeadLetter, operations_of
+from edge_agent.core.commands import LEASE_SHARE, DeadLetter, operations_of
 from edge_agent.core.events import LinkChanged
 from edge_agent.homecoming import Homecoming
 from edge_agent.round_trips import RoundTrips
 from edge_agent.runtime_loop import CoreLoop
 from edge_agent.uplink_rows import OutboxReader
-from skerry.clock import Clock
+from skerry.clock import Clock, Instant
 from skerry.envelope import Speaker, open_envelope
 from skerry.errors import EnvelopeRefused, NotConnected, QueueError, Rejected
 from skerry.identity import Enrolment, PrivateKey, parse_public_key
@@ -50,10 +50,8 @@ from task_queue.operations import (
 log = logging.getLogger(__name__)
 
 TICK_S = 0.5
-#: The node's lease ends before the coordinator's: the margin covers the way there and back.
-LEASE_SHARE = 0.8
 #: Leases are renewed in the store at most this often, seconds.
-RENEW_EVERY_S = 5.0
+RENEW_EVERY_S = 4.0
 COMMAND_EPOCH = "link.command_epoch"
 LEASE_S = "link.lease_s"
 DEAD_LETTERS = "link.dead_letters"
@@ -175,7 +173,6 @@ class Uplink:
             self._refuse(error.reason, str(error))
         else:
             self._handle(happened.Received(opened.kind, opened.body))
-            self._renew(opened.topic.leaf)
         message.acknowledge()
 
     def _key_of(self, source: str) -> bytes | None:
@@ -215,6 +212,8 @@ class Uplink:
                 case do.Alarm():
                     self.alarm = action.text
                     log.error("the link needs attention: %s", action.text)
+                case do.LeasesHeld(since):
+                    self._renew(since)
                 case do.Spread():
                     self._transport.hint(action.spread_s)
                 case _:
@@ -272,14 +271,13 @@ class Uplink:
         self._lease_s = min(leases)
         return [PutMeta(name=LEASE_S, value=self._lease_s)]
 
-    def _renew(self, leaf: Leaf) -> None:
-        """The coordinator has just spoken to this session, so it hears the reports that renew its leases."""
-        uptime_s = self._clock.now().uptime_s
-        if not self._lease_s or uptime_s - self._renewed_at < min(RENEW_EVERY_S, self._lease_s / 4):
-            return
-        if self._link.phase is Phase.WELCOMED and leaf in (Leaf.WELCOME, Leaf.ACK, Leaf.COMMANDS):
-            self._renewed_at = uptime_s
-            self._begin(self._commit(RenewPlacements(lease_s=self._lease_s * LEASE_SHARE)))
+    def _renew(self, since: Instant) -> None:
+        """The coordinator has counted its leases anew after it was told at `since` what is held here."""
+        now = self._clock.now()
+        lease_s = self._lease_s * LEASE_SHARE - now.since(since)
+        if lease_s > 0 and now.uptime_s - self._renewed_at >= min(RENEW_EVERY_S, self._lease_s / 4):
+            self._renewed_at = now.uptime_s
+            self._begin(self._commit(RenewPlacements(lease_s=lease_s)))
 
     # --- what the rest of the agent does
 

@@ -112,6 +112,14 @@ class State(_Body, frozen=True, kw_only=True):
     free_memory_bytes: int
     holds: tuple[str, ...] = ()  #: ids of the placed tasks it has and has not ended: renews their leases
     device_load: dict[str, float] = {}  #: seconds of work reserved, by device id
+    number: int = 0  #: of this report within the session; its acknowledgement repeats it
+
+
+class StateAck(_Body, frozen=True, kw_only=True):
+    """The coordinator has taken this report of this session: the leases it names count anew from there."""
+
+    session: int
+    number: int
 
 
 class Presence(_Body, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from skerry.link.actions import (
     Action,
     Alarm,
     ApplyRows,
+    LeasesHeld,
     Quarantine,
     ReadRows,
     Refuse,
@@ -120,7 +121,7 @@ class Links:
                 turn.count("refused", node=name, reason=reason[:64])
             case Alarm(text):
                 turn.act(Report("error", text, name))
-            case Welcomed() | Spread():
+            case Welcomed() | Spread() | LeasesHeld():
                 pass  # the other side's
         return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from skerry.clock import Instant
 from skerry.messages import Birth, DownRow, Lane, Row, State, UpRow, Welcome
 from skerry.topics import Leaf
 
@@ -87,6 +88,15 @@ class Quarantine(_Action, frozen=True):
     reason: str
 
 
+class LeasesHeld(_Action, frozen=True):
+    """Edge: the coordinator has taken the state that was said at `since`: leases count anew from then.
+
+    From then, not from now: however late the answer comes, the coordinator's own count began later.
+    """
+
+    since: Instant
+
+
 class Spread(_Action, frozen=True):
     """Edge: draw the first delay of the next reconnect from this many seconds."""
 
@@ -116,6 +126,7 @@ Action = (
     | SessionClosed
     | StateReported
     | Quarantine
+    | LeasesHeld
     | Spread
     | Refuse
     | Alarm

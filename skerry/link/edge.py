@@ -5,6 +5,7 @@ Nothing flows before the coordinator has welcomed the session and both sides hav
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping
 from enum import StrEnum
 from random import Random
@@ -12,7 +13,7 @@ from random import Random
 import msgspec
 
 from skerry.clock import Instant
-from skerry.link.actions import Action, Alarm, Refuse, Send, Spread, Welcomed
+from skerry.link.actions import Action, Alarm, LeasesHeld, Refuse, Send, Spread, Welcomed
 from skerry.link.backoff import Backoff
 from skerry.link.events import (
     Applied,
@@ -30,13 +31,15 @@ from skerry.link.events import (
 from skerry.link.receiver import MarkOf, StreamReceiver
 from skerry.link.sender import StreamSender
 from skerry.link.wire import DOWN_ROWS, read_body, send
-from skerry.messages import Birth, Hint, Lane, Presence, State, StreamAck, StreamBatch, Welcome
+from skerry.messages import Birth, Hint, Lane, Presence, State, StateAck, StreamAck, StreamBatch, Welcome
 from skerry.topics import Leaf
 
 BIRTH_FLOOR_S = 2.0
 BIRTH_CAP_S = 60.0
 #: On request a birth is said again no sooner than this: its welcome may be on the way. Seconds.
 BIRTH_FRESH_S = 0.5
+#: Reports whose moment is kept until they are acknowledged.
+STATES_REMEMBERED = 64
 
 
 class Phase(StrEnum):
@@ -77,6 +80,8 @@ class EdgeLink:
         self._quiet_until: Instant | None = None
         self._state: State | None = None
         self._state_sent_at: Instant | None = None
+        self._states = 0
+        self._unanswered: deque[tuple[int, Instant]] = deque(maxlen=STATES_REMEMBERED)
         self._state_interval_s = 5.0
 
     @property
@@ -158,6 +163,8 @@ class EdgeLink:
                 return self._hint(body, now)
             case StreamAck():
                 return self._sender.acked(body, now)
+            case StateAck():
+                return self._state_taken(body)
             case StreamBatch() if self._phase == Phase.WELCOMED:
                 return self._receiver.received(body, now)
             case StreamBatch():
@@ -244,7 +251,18 @@ class EdgeLink:
         if self._state_sent_at is not None and now.since(self._state_sent_at) < self._state_interval_s:
             return []
         self._state_sent_at = now
-        return [send(Leaf.STATE, self._state)]
+        self._states += 1
+        self._unanswered.append((self._states, now))
+        return [send(Leaf.STATE, msgspec.structs.replace(self._state, number=self._states))]
+
+    def _state_taken(self, ack: StateAck) -> list[Action]:
+        if ack.session != self._birth.session:
+            return [Refuse("old_session", f"an answer to session {ack.session}")]
+        held: list[Action] = []
+        while self._unanswered and self._unanswered[0][0] <= ack.number:
+            number, said_at = self._unanswered.popleft()
+            held = [LeasesHeld(said_at)] if number == ack.number else []
+        return held
 
     def _spoken(self, actions: list[Action]) -> list[Action]:
         """Without a welcome an acknowledgement has no one to go to; the next birth carries the marks."""

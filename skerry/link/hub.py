@@ -26,7 +26,18 @@ from skerry.link.events import (
 from skerry.link.receiver import MarkOf, StreamReceiver
 from skerry.link.sender import StreamSender
 from skerry.link.wire import UP_ROWS, read_body, send
-from skerry.messages import PROTOCOL, Birth, Hint, Lane, Presence, State, StreamAck, StreamBatch, Welcome
+from skerry.messages import (
+    PROTOCOL,
+    Birth,
+    Hint,
+    Lane,
+    Presence,
+    State,
+    StateAck,
+    StreamAck,
+    StreamBatch,
+    Welcome,
+)
 from skerry.node import NodeRecord
 from skerry.topics import Leaf
 
@@ -222,7 +233,7 @@ class HubLink:
     def _state(self, state: State) -> list[Action]:
         if state.session != self._session:
             return [Refuse("old_session", f"state of session {state.session}")]
-        return [StateReported(state)]
+        return [StateReported(state), send(Leaf.ACK, StateAck(session=state.session, number=state.number))]
 
     def _ask_birth(self, now: Instant) -> list[Action]:
         if self._asked_birth_at is not None and now.since(self._asked_birth_at) < REBIRTH_PAUSE_S:

@@ -361,6 +361,23 @@ def test_an_agent_without_a_broker_works_and_keeps_what_it_has_to_say(
     assert (unsent, link) == (1, "down")
 
 
+def test_a_placement_that_waits_longer_than_its_lease_on_a_quiet_link_stays(connect: Connect) -> None:
+    async def story() -> tuple[list[UpRow], list[UpRow]]:
+        async with connect() as net:
+            await net.until(lambda: is_welcomed(net))
+            lease_s = 2.0
+            whole = Resources(cpu_millicores=net.agent.parts.facts.cpu_millicores, memory_bytes=1 << 26)
+            place(net, a_command("sleep", "4", resources=whole), number=1, lease_s=lease_s)
+            await net.until(lambda: net.agent.core.used_cpu_millicores)
+            place(net, a_command("true", resources=whole), number=2, lease_s=lease_s)
+            await net.until(lambda: len(net.coordinator.heard_of(TaskEnded)) == 2)
+            return net.coordinator.heard_of(TaskEnded), net.coordinator.heard_of(PlacementRefused)
+
+    ended, given_back = asyncio.run(story())
+    assert [row.fence.path for row in ended if isinstance(row, TaskEnded)] == [(1, 1), (1, 2)]
+    assert given_back == []
+
+
 def test_leases_are_renewed_while_the_coordinator_speaks(connect: Connect) -> None:
     async def story() -> tuple[float, bool]:
         async with connect() as net:

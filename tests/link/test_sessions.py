@@ -13,6 +13,7 @@ from skerry.clock import Instant
 from skerry.link.actions import (
     Action,
     Alarm,
+    LeasesHeld,
     Quarantine,
     ReadRows,
     Refuse,
@@ -29,7 +30,7 @@ from skerry.link.events import LinkDown, LinkUp, OutboxGrew, Received, StateChan
 from skerry.link.hub import HubLink
 from skerry.link.liveness import is_stale
 from skerry.link.wire import KINDS
-from skerry.messages import Birth, Hint, Lane, Presence, State, StreamBatch, Welcome
+from skerry.messages import Birth, Hint, Lane, Presence, State, StateAck, StreamBatch, Welcome
 from skerry.node import Inventory, NodeRecord
 from skerry.topics import Leaf
 
@@ -308,6 +309,35 @@ def test_a_protocol_that_is_not_spoken_is_turned_away_with_the_reason() -> None:
 
     assert "protocol 2" in sent(Leaf.HINT, actions)[0]["reason"]
     assert of(SessionOpened, actions) == []
+
+
+# --- leases on a quiet link -----------------------------------------------------------------------------------
+
+
+def test_every_state_that_is_taken_is_acknowledged() -> None:
+    hub = a_hub()
+    hub.handle(received(a_birth()), T0)
+
+    actions = hub.handle(received(msgspec.structs.replace(a_state(), number=7)), T0)
+
+    assert of(StateReported, actions)
+    assert sent(Leaf.ACK, actions) == [{"session": 1, "number": 7}]
+
+
+def test_leases_count_from_when_the_state_was_said_however_late_its_answer_comes() -> None:
+    edge = an_edge()
+    edge.handle(LinkUp(), T0)
+    edge.handle(received(Welcome(session=1, term=1, command_epoch="cs")), T0)
+    said = [edge.handle(StateChanged(a_state()), T0.plus(at)) for at in (0.0, 5.0, 10.0)]
+    numbers = [sent(Leaf.STATE, actions)[0]["number"] for actions in said]
+
+    late = edge.handle(received(StateAck(session=1, number=numbers[1])), T0.plus(60.0))
+    again = edge.handle(received(StateAck(session=1, number=numbers[1])), T0.plus(61.0))
+    of_another = edge.handle(received(StateAck(session=9, number=numbers[2])), T0.plus(62.0))
+
+    assert of(LeasesHeld, late) == [LeasesHeld(T0.plus(5.0))]
+    assert again == []
+    assert [r.reason for r in of(Refuse, of_another)] == ["old_session"]
 
 
 # --- back-off and liveness ----------------------------------------------------------------------------------
