@@ -15,7 +15,6 @@ import apsw
 import msgspec
 
 from cloud_coordinator.ledger import rows
-from cloud_coordinator.ledger.statements import load_schema, load_statements
 from cloud_coordinator.ledger.values import (
     Counter,
     DeadLetter,
@@ -27,11 +26,14 @@ from cloud_coordinator.ledger.values import (
     TaskState,
     Token,
 )
-from skerry.errors import StorageFailed, StoreTooNew
+from skerry.database import open_ledger, translated
+from skerry.errors import StorageFailed
 from skerry.fence import Fence
 from skerry.messages import Lane, Row
 from skerry.node import NodeRecord
+from skerry.sql import load_schema, load_statements
 
+PACKAGE = "cloud_coordinator.ledger"
 #: How many dead letters are kept.
 DEAD_LETTERS_KEPT = 10_000
 
@@ -46,14 +48,9 @@ class SqliteLedger:
         """
         self._path = path
         self._depth = 0
-        self._sql = load_statements()
-        with self._translated():
-            self._db = apsw.Connection(str(path))
-            self._db.row_trace = _as_dict
-            self._db.set_busy_timeout(5000)
-            for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "cache_size=-8000"):
-                self._db.execute(f"PRAGMA {pragma}")
-            self._migrate()
+        self._sql = load_statements(PACKAGE)
+        self._db = open_ledger(path, load_schema(PACKAGE))
+        self._db.row_trace = _as_dict
         epoch = self._value("get_meta", name="epoch")
         if epoch is None:
             epoch = secrets.token_hex(8)
@@ -250,35 +247,22 @@ class SqliteLedger:
 
     # --- inside -----------------------------------------------------------------------------------------
 
-    def _migrate(self) -> None:
-        schema = load_schema()
-        version = int(self._db.pragma("user_version"))
-        if version > len(schema):
-            raise StoreTooNew(
-                f"{self._path} has schema {version}, this version knows {len(schema)}: "
-                "start the version that wrote it; the file was left as it is"
-            )
-        for number, script in enumerate(schema[version:], version + 1):
-            with self._db:
-                self._db.execute(script)
-                self._db.execute(f"PRAGMA user_version={number}")
-
     def _run(self, statement: str, **values: Any) -> None:
-        with self._translated():
+        with translated(self._path):
             self._db.execute(self._sql[statement], values)
 
     def _all(self, statement: str, **values: Any) -> list[dict[str, Any]]:
-        with self._translated():
+        with translated(self._path):
             found: list[Any] = self._db.execute(self._sql[statement], values).fetchall()
             return found  # dictionaries: the connection's row trace makes them
 
     def _value(self, statement: str, **values: Any) -> Any:
-        with self._translated():
+        with translated(self._path):
             found: Any = self._db.execute(self._sql[statement], values).fetchone()
             return next(iter(found.values())) if found else None
 
     def _execute(self, sql: str) -> None:
-        with self._translated():
+        with translated(self._path):
             self._db.execute(sql)
 
     def _undo(self, name: str) -> None:
@@ -290,19 +274,6 @@ class SqliteLedger:
         else:
             self._execute(f"ROLLBACK TO {name}")
             self._execute(f"RELEASE {name}")
-
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        try:
-            yield
-        except (apsw.CorruptError, apsw.NotADBError) as error:
-            raise StorageFailed(
-                f"{self._path} is damaged ({error}); restore a backup, or move the file away to begin anew"
-            ) from error
-        except apsw.FullError as error:
-            raise StorageFailed(f"the disk of {self._path} is full; free some space") from error
-        except apsw.Error as error:
-            raise StorageFailed(f"{self._path}: {error}") from error
 
 
 def _as_dict(cursor: apsw.Cursor, row: apsw.SQLiteValues) -> dict[str, Any]:

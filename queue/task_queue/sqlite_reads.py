@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from skerry.database import translated
 from skerry.ids import TaskId
 from skerry.messages import Lane, Row
 from task_queue import sqlite_file
@@ -30,7 +31,7 @@ class SqliteReads:
         self._db = sqlite_file.open_reader(path)
 
     def _read(self, query: str, /, **values: Any) -> list[Any]:
-        with self._lock, sqlite_file.translated(self._path):
+        with self._lock, translated(self._path):
             return self._db.execute(self._sql[query], values).fetchall()
 
     def _seen(self, row: TaskRow) -> TaskRow:
@@ -46,7 +47,7 @@ class SqliteReads:
         """Read a task and its attempts in one transaction: they belong to the same moment."""
         rows: list[TaskRow] = []
         attempts: list[Attempt] = []
-        with self._lock, sqlite_file.translated(self._path), self._db:
+        with self._lock, translated(self._path), self._db:
             for columns in self._db.execute(self._sql["task_by_id"], {"task_id": bytes.fromhex(task_id)}):
                 rows.append(task_of(columns))
             for row in rows:
@@ -70,7 +71,7 @@ class SqliteReads:
         """See Store."""
         rows: list[Row] = []
         size = 0
-        with self._lock, sqlite_file.translated(self._path):
+        with self._lock, translated(self._path):
             values = {"lane": lane.value, "after": after, "limit": limit}
             for seq, kind, key, body in self._db.execute(self._sql["outbox"], values):
                 size += len(body)
@@ -95,7 +96,7 @@ class SqliteReads:
 
     def bytes_in_use(self) -> int:
         """Return the bytes of the file that hold something."""
-        with self._lock, sqlite_file.translated(self._path):
+        with self._lock, translated(self._path):
             return sqlite_file.bytes_in_use(self._db)
 
     def close(self) -> None:

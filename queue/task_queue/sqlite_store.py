@@ -13,6 +13,7 @@ import apsw
 import msgspec
 
 from skerry.clock import Instant
+from skerry.database import translated
 from skerry.errors import StorageFailed
 from skerry.ids import TaskId
 from skerry.messages import Lane, Row
@@ -92,7 +93,7 @@ class SqliteStore:
         self._db = sqlite_file.open_writer(self._path, max_bytes=self._limits.max_bytes)
         try:
             self._tables = SqliteTables(self._db)
-            with sqlite_file.translated(self._path):
+            with translated(self._path):
                 empty = msgspec.json.encode(Book()).decode()
                 self._db.execute(self._sql["create_store"], {"epoch": secrets.token_hex(8), "book": empty})
             self._load_book()
@@ -103,7 +104,7 @@ class SqliteStore:
             raise
 
     def _load_book(self) -> None:
-        with sqlite_file.translated(self._path):
+        with translated(self._path):
             epoch, session, book = self._store_row()
         if self._session and session != self._session:
             raise StorageFailed(f"{self._path} was opened by another process: this one may write no more")
@@ -118,7 +119,7 @@ class SqliteStore:
         return epoch, session, book
 
     def _begin_session(self, now: Instant) -> None:
-        with sqlite_file.translated(self._path):
+        with translated(self._path):
             self._db.execute(self._sql["begin_session"])
             self._session = self._store_row()[1]
         self._commit(settle_interrupted, now, is_opening=True)
@@ -141,7 +142,7 @@ class SqliteStore:
         except StorageFailed as error:
             if not (isinstance(error.__cause__, apsw.FullError) and self._ballast.give_up()):
                 raise
-        with sqlite_file.translated(self._path):
+        with translated(self._path):
             sqlite_file.checkpoint(self._db)
         return self._commit(lambda tx: perform(tx, operations), now, accepts=accepts)
 
@@ -160,7 +161,7 @@ class SqliteStore:
         before = set(self._leases)
         attempted: tuple[_T, set[int], bytes] | None = None
         try:
-            with sqlite_file.translated(self._path):
+            with translated(self._path):
                 self._db.execute("BEGIN IMMEDIATE")
                 tx = self._transaction(now, accepts=accepts)
                 result = work(tx)
@@ -226,7 +227,7 @@ class SqliteStore:
         lacking = self._place.lacks()
         if not lacking:
             return
-        with sqlite_file.translated(self._path):
+        with translated(self._path):
             self._place.put_back(self._db)
         self._reconnect()
         _log.error("%s in %s had been removed: put back, nothing is lost", lacking, self._path.parent)
@@ -236,7 +237,7 @@ class SqliteStore:
         self._reads.close()
         self._db.close()
         self._connect()
-        with sqlite_file.translated(self._path):
+        with translated(self._path):
             sqlite_file.checkpoint(self._db)
         self._is_in_doubt = False
 
@@ -273,7 +274,7 @@ class SqliteStore:
     def tidy(self) -> None:
         """See Store."""
         self._stay_in_place()
-        with sqlite_file.translated(self._path):
+        with translated(self._path):
             sqlite_file.tidy(self._db)
 
     def close(self) -> None:

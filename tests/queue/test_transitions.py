@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from skerry.errors import InvalidTransition
-from task_queue.queries import schema_files, statements
+from skerry.sql import load_schema
+from task_queue.queries import PACKAGE, statements
 from task_queue.rows import stored_state
 from task_queue.task import FINAL, TRANSITIONS, Event, State, check_transition, states_before
 from task_queue.testing import QueueDriver, memory_opener, sqlite_opener
@@ -42,7 +43,7 @@ def test_there_is_no_statement_for_an_event_that_the_table_does_not_hold() -> No
 
 
 def test_the_schema_allows_the_stored_states_and_demands_an_end_for_the_final_ones() -> None:
-    schema = schema_files()[0]
+    schema = load_schema(PACKAGE)[0]
 
     allowed = re.search(r"state\s+TEXT NOT NULL CHECK \(state IN \(([^)]*)\)\)", schema)
     ended = re.search(r"\(ended_on_s IS NOT NULL\) = \(state IN \(([^)]*)\)\)", schema)
