@@ -35,7 +35,11 @@ Float32s = NDArray[np.float32]
 FILE_LIMIT_BYTES = 4 * 1024 * 1024
 #: Under which name the file's metadata keeps the hash of the features it reads.
 SCHEMA_KEY = "skerry.schema_hash"
-INPUTS: dict[str, list[str | int]] = {"rows": ["nodes", "candidates", F], "mask": ["nodes", "candidates"], "context": ["nodes", C]}
+INPUTS: dict[str, list[str | int]] = {
+    "rows": ["nodes", "candidates", F],
+    "mask": ["nodes", "candidates"],
+    "context": ["nodes", C],
+}
 OUTPUT = "scores"
 #: What a scorer is made of. No loops, no branches, nothing that reads or draws: it ends, and repeats itself.
 OPERATORS = frozenset(

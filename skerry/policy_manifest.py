@@ -1,6 +1,6 @@
 """What is known of a policy file, signed: its hash, what it reads, where it comes from, how it did.
 
-Owns the document, its canonical bytes and its signature. Must not know what is inside the file or who runs it.
+Owns the document, its canonical bytes and its signature. Must not know what is inside the file.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ score starts as -prior × (regret of the increase of cost): the rule min-increas
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -92,8 +93,8 @@ def scores(actor: Parameters, rows: NDArray[np.float32], context: NDArray[np.flo
     pooled = np.concatenate([hidden.mean(axis=0), context])
     node = np.maximum(actor["node.weight"] @ pooled + actor["node.bias"], 0)
     mixed = hidden @ actor["mix_row.weight"].T + actor["mix_node.weight"] @ node + actor["mix.bias"]
-    found: NDArray[np.float32] = np.maximum(mixed, 0) @ actor["score.weight"][0]
-    found -= actor["prior"] * rows[:, PRIOR_COLUMN]
+    learned: NDArray[np.float32] = np.maximum(mixed, 0) @ actor["score.weight"][0]
+    found: NDArray[np.float32] = learned - actor["prior"] * rows[:, PRIOR_COLUMN]
     return found
 
 
@@ -104,5 +105,5 @@ def _drawn(shapes: Mapping[str, tuple[int, ...]], rng: np.random.Generator) -> P
 def _first(shape: tuple[int, ...], rng: np.random.Generator) -> NDArray[np.float32]:
     if len(shape) == 1:
         return np.zeros(shape, dtype=np.float32)
-    deviation = np.sqrt(2.0 / shape[1])
-    return (rng.standard_normal(shape) * deviation).astype(np.float32)
+    drawn: NDArray[np.float64] = rng.standard_normal(shape) * math.sqrt(2.0 / shape[1])
+    return drawn.astype(np.float32)

@@ -5,6 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from skerry.errors import SettingsError
+from twin.fleet.paired import HELD_OUT_SEED
+
+#: The curve of a training run is measured under this seed: neither trained on nor the one that counts.
+VALIDATION_SEED = 20_262
 
 
 class PpoSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -35,6 +39,8 @@ class PpoSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
                 raise SettingsError(f"{name} must be at least 1, not {getattr(self, name)}")
         if self.copies < 2:
             raise SettingsError("copies must be at least 2: an episode is judged by its likes")
+        if self.seed in (HELD_OUT_SEED, VALIDATION_SEED):
+            raise SettingsError(f"seed {self.seed} draws the scenarios kept for evaluation; choose another")
         low, high = self.devices
         if not 1 <= low <= high:
             raise SettingsError(f"devices must be (fewest, most), not ({low}, {high})")

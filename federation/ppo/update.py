@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from federation.ppo.advantage import against_copies, explained_variance, returns_of
 from federation.ppo.architecture import Parameters
+from federation.ppo.checkpoint import Figures
 from federation.ppo.network import (
     Decisions,
     Tensors,
@@ -24,17 +24,6 @@ from federation.ppo.network import (
 )
 from federation.ppo.rollout import Rollout
 from federation.ppo.settings import PpoSettings
-
-
-class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """How one update went. reward: mean per decision, unscaled; it moves with the arrivals drawn."""
-
-    reward: float
-    entropy: float
-    kl: float
-    clip_fraction: float
-    explained_variance: float
-    epochs: int
 
 
 @dataclass(frozen=True)
