@@ -84,8 +84,8 @@ class ContentSettings(_Table, frozen=True, kw_only=True):
 class SchedulerSettings(_Table, frozen=True, kw_only=True):
     """Who decides which device runs a task."""
 
-    #: shortest-expected-completion or fifo-first-fit
-    name: str = "shortest-expected-completion"
+    #: one of those in policy.baselines.registry
+    name: str = "min-increase"
     window: Annotated[int, Meta(ge=1, le=4096)] = 256  #: ready tasks that are decided ahead
 
 

@@ -34,7 +34,7 @@ class MinIncrease:
             costs,
             devices,
             [p.finish_s for p in plans],
-            lambda i: f"cost +{costs[i]:.4f} ({plans[i].added_cost:.4f} of it to tasks waiting there)",
+            lambda i: f"cost +{costs[i]:.4f}, done in {plans[i].finish_s:.3f} s",
         )
 
     def choose_many(self, situation: Situation, planned: Plan) -> Picks:

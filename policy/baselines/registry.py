@@ -17,7 +17,8 @@ from policy.baselines.shortest_expected_completion import ShortestExpectedComple
 from policy.port import Scheduler
 from skerry.errors import SettingsError
 
-DEFAULT_SCHEDULER = ShortestExpectedCompletion.name
+#: The lowest cost of all on paired episodes, see docs/reference/schedulers.md.
+DEFAULT_SCHEDULER = MinIncrease.name
 
 SCHEDULERS: Mapping[str, Callable[[], Scheduler]] = {
     FifoFirstFit.name: FifoFirstFit,
