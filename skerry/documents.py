@@ -1,4 +1,4 @@
-"""What the HTTP APIs say: the documents that a service writes and a client reads.
+"""What the agent's HTTP API says: the documents that it writes and its clients read.
 
 Pure values. States are text here, so that an older client can read a newer service's.
 """
@@ -9,18 +9,18 @@ import msgspec
 
 from skerry.decision import Decision
 from skerry.messages import Outcome
-from skerry.node import Inventory, NodeRecord
+from skerry.node import Inventory
 from skerry.task import TaskSpec
 
 #: The states in which a task stays.
 ENDED = frozenset({"done", "dead", "expired", "cancelled", "unknown"})
 
 
-class _Document(msgspec.Struct, frozen=True, kw_only=True):
+class Document(msgspec.Struct, frozen=True, kw_only=True):
     """Written in full: a reader sees which fields there are."""
 
 
-class AttemptView(_Document, frozen=True, kw_only=True):
+class AttemptView(Document, frozen=True, kw_only=True):
     """One try. ended: empty while it runs."""
 
     fence: str
@@ -32,7 +32,7 @@ class AttemptView(_Document, frozen=True, kw_only=True):
     decision: Decision | None = None
 
 
-class TaskView(_Document, frozen=True, kw_only=True):
+class TaskView(Document, frozen=True, kw_only=True):
     """A task as its submitter sees it. task and attempts are left out of lists."""
 
     task_id: str
@@ -57,28 +57,28 @@ class TaskView(_Document, frozen=True, kw_only=True):
         return self.state in ENDED
 
 
-class TaskPage(_Document, frozen=True, kw_only=True):
+class TaskPage(Document, frozen=True, kw_only=True):
     """Some tasks, newest first. before: give this as `before` for the next page; None at the end."""
 
     tasks: tuple[TaskView, ...]
     before: str | None = None
 
 
-class TaskAccepted(_Document, frozen=True, kw_only=True):
+class TaskAccepted(Document, frozen=True, kw_only=True):
     """The task is on disk. is_new: False when its key was known; the id is the earlier task's then."""
 
     task_id: str
     is_new: bool
 
 
-class TaskChanged(_Document, frozen=True, kw_only=True):
+class TaskChanged(Document, frozen=True, kw_only=True):
     """A task is in another state, durably."""
 
     task_id: str
     state: str
 
 
-class Explanation(_Document, frozen=True, kw_only=True):
+class Explanation(Document, frozen=True, kw_only=True):
     """Why a task is where it is. text: in words; decisions: oldest first."""
 
     task_id: str
@@ -87,7 +87,7 @@ class Explanation(_Document, frozen=True, kw_only=True):
     decisions: tuple[Decision, ...] = ()
 
 
-class DeviceLoad(_Document, frozen=True, kw_only=True):
+class DeviceLoad(Document, frozen=True, kw_only=True):
     """What a device has to do now. backlog_s: seconds of work reserved on it."""
 
     running: int = 0
@@ -95,7 +95,7 @@ class DeviceLoad(_Document, frozen=True, kw_only=True):
     backlog_s: float = 0.0
 
 
-class LinkReport(_Document, frozen=True, kw_only=True):
+class LinkReport(Document, frozen=True, kw_only=True):
     """The connection to the coordinator. state: up, down or off; for_s: how long in this state."""
 
     state: str
@@ -105,7 +105,7 @@ class LinkReport(_Document, frozen=True, kw_only=True):
     session: int = 0
 
 
-class QueueReport(_Document, frozen=True, kw_only=True):
+class QueueReport(Document, frozen=True, kw_only=True):
     """The queue's counters: tasks by state, unsent messages by lane."""
 
     by_state: dict[str, int]
@@ -114,14 +114,14 @@ class QueueReport(_Document, frozen=True, kw_only=True):
     bytes_limit: int | None = None
 
 
-class ContentReport(_Document, frozen=True, kw_only=True):
+class ContentReport(Document, frozen=True, kw_only=True):
     """The content store's room."""
 
     bytes_used: int
     bytes_limit: int
 
 
-class NodeReport(_Document, frozen=True, kw_only=True):
+class NodeReport(Document, frozen=True, kw_only=True):
     """One node as it sees itself. refused: counts by reason; alarms: what needs a person's eye, by name."""
 
     node: str
@@ -144,45 +144,8 @@ class NodeReport(_Document, frozen=True, kw_only=True):
     is_clock_trusted: bool = True
 
 
-class BlobStored(_Document, frozen=True, kw_only=True):
+class BlobStored(Document, frozen=True, kw_only=True):
     """The content is on disk under its hash."""
 
     hash: str
     size_bytes: int
-
-
-class NodePage(_Document, frozen=True, kw_only=True):
-    """The coordinator's register, by name."""
-
-    nodes: tuple[NodeRecord, ...]
-
-
-class TokenIssued(_Document, frozen=True, kw_only=True):
-    """A one-use enrolment token, shown this once; valid_s: for how long it can be used."""
-
-    token: str
-    valid_s: float
-    coordinator_url: str = ""
-
-
-class PlacementSeen(_Document, frozen=True, kw_only=True):
-    """One placement in the coordinator's ledger. ended: empty while it is current."""
-
-    fence: str
-    node: str
-    ended: str = ""
-    reason: str = ""
-    decision: Decision | None = None
-
-
-class LedgerEntry(_Document, frozen=True, kw_only=True):
-    """A task as its home coordinator sees it."""
-
-    task_id: str
-    state: str
-    kind: str
-    home_node: str = ""
-    node: str = ""
-    waits: str = ""
-    outcome: Outcome | None = None
-    placements: tuple[PlacementSeen, ...] = ()

@@ -7,7 +7,7 @@ from pathlib import Path
 from aiohttp import web
 
 from cloud_coordinator.api.office import Office, office
-from cloud_coordinator.api.views import TokenMade, TokenRequest
+from cloud_coordinator.api.views import TokenRequest
 from cloud_coordinator.core.register import digest_of
 from skerry.enrolment import (
     EnrolAnswer,
@@ -18,6 +18,7 @@ from skerry.enrolment import (
     sign_answer,
 )
 from skerry.errors import SettingsError
+from skerry.fleet_documents import TokenMade
 from skerry.identity import Enrolment
 from skerry.ids import check_name
 from skerry.node import NodeRecord

@@ -11,12 +11,7 @@ import skerry
 from cloud_coordinator.api.office import office
 from cloud_coordinator.api.views import (
     CounterList,
-    DeadLetterPage,
-    LedgerTaskPage,
-    LedgerTaskView,
     LetterQuery,
-    NodeList,
-    StatusView,
     TaskQuery,
     letter_view,
     task_in_full,
@@ -25,6 +20,7 @@ from cloud_coordinator.api.views import (
 from cloud_coordinator.core.events import NodeReleased, NodeRevoked
 from cloud_coordinator.ledger.values import TaskFilter
 from skerry.errors import TaskNotFound
+from skerry.fleet_documents import DeadLetterPage, LedgerTaskPage, LedgerTaskView, NodeList, StatusView
 from skerry.ids import parse_task_id
 from skerry.node import NodeRecord
 from skerry.problem import problem

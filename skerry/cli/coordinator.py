@@ -13,8 +13,8 @@ from skerry.cli.connect import JsonOption
 from skerry.cli.files import become, make_private, write_settings
 from skerry.cli.output import duration, print_fields, print_json, print_table
 from skerry.cli.root import Group
-from skerry.documents import NodePage, TokenIssued
 from skerry.endpoint import Endpoint, find_coordinator, read_secret
+from skerry.fleet_documents import NodeList, TokenMade
 from skerry.http import HttpConnection
 from skerry.ids import check_name
 from skerry.node import NodeRecord
@@ -99,7 +99,7 @@ def token(
     """
     asked = {"node": node, "region": region, "valid_s": valid_s}
     with connection(config, url, token_file) as http:
-        issued = http.json(TokenIssued, "POST", TOKENS_PATH, body=msgspec.json.encode(asked))
+        issued = http.json(TokenMade, "POST", TOKENS_PATH, body=msgspec.json.encode(asked))
     if as_json:
         print_json(issued)
         return
@@ -126,7 +126,7 @@ def nodes(
         raise typer.BadParameter("--revoke and --release take the NAME of one node, and exclude each other")
     with connection(config, url, token_file) as http:
         if name is None:
-            _print_nodes(http.json(NodePage, "GET", NODES_PATH), as_json=as_json)
+            _print_nodes(http.json(NodeList, "GET", NODES_PATH), as_json=as_json)
         else:
             _print_node(_one(http, name, revoke=revoke, release=release), as_json=as_json)
 
@@ -138,7 +138,7 @@ def _one(http: HttpConnection, name: str, *, revoke: bool, release: bool) -> Nod
     return http.json(NodeRecord, "DELETE" if revoke else "GET", path)
 
 
-def _print_nodes(page: NodePage, *, as_json: bool) -> None:
+def _print_nodes(page: NodeList, *, as_json: bool) -> None:
     if as_json:
         print_json(page)
         return

@@ -14,8 +14,9 @@ from skerry.cli.output import print_json
 from skerry.cli.tasks import TaskIdArgument
 from skerry.client import Client
 from skerry.decision import explain as in_words
-from skerry.documents import Explanation, LedgerEntry, PlacementSeen
+from skerry.documents import Explanation
 from skerry.errors import ServiceUnreachable, TaskNotFound
+from skerry.fleet_documents import LedgerTaskView, PlacementView
 
 
 @with_agent
@@ -45,11 +46,11 @@ def explain(
     typer.echo("\n\n".join(filter(None, parts)))
 
 
-def _ledger_entry(coordinator: str, task_id: str) -> LedgerEntry | None:
+def _ledger_entry(coordinator: str, task_id: str) -> LedgerTaskView | None:
     is_url = "://" in coordinator
     with connection(None if is_url else Path(coordinator), coordinator if is_url else None) as http:
         try:
-            return http.json(LedgerEntry, "GET", f"/v1/tasks/{task_id}")
+            return http.json(LedgerTaskView, "GET", f"/v1/tasks/{task_id}")
         except TaskNotFound:
             return None
 
@@ -61,7 +62,7 @@ def _if_known(client: Client, task_id: str) -> Explanation | None:
         return None
 
 
-def _ledger_in_words(entry: LedgerEntry) -> str:
+def _ledger_in_words(entry: LedgerTaskView) -> str:
     waits = f": {entry.waits}" if entry.waits else ""
     lines = [f"The coordinator holds it as {entry.state}{waits}; its home is {entry.home_node}"]
     for placement in entry.placements:
@@ -69,7 +70,7 @@ def _ledger_in_words(entry: LedgerEntry) -> str:
     return "\n".join(lines)
 
 
-def _placement_in_words(placement: PlacementSeen) -> list[str]:
+def _placement_in_words(placement: PlacementView) -> list[str]:
     ended = f"{placement.ended}{f': {placement.reason}' if placement.reason else ''}"
     head = f"Placement {placement.fence} on {placement.node}: {ended if placement.ended else 'current'}"
     return [head] if placement.decision is None else [head, in_words(placement.decision)]
