@@ -43,16 +43,16 @@ KINDS = (
 #: In the order of policy.features.CLASSES, without offload.
 DEVICE_CLASSES = (
     DeviceClass(
-        name="cpu", slowdown=(5.0, 7.0, 8.0, 6.0, 7.0, 1.2), power_w=20, load_mb_s=500, memory_mb=1500
+        name="cpu", slowdown=(5.0, 7.0, 8.0, 6.0, 7.0, 1.2), power_w=20, load_mb_s=500, memory_mb=1250
     ),
     DeviceClass(
-        name="gpu", slowdown=(1.0, 1.0, 1.0, 1.0, 1.0, 1.0), power_w=75, load_mb_s=400, memory_mb=1300
+        name="gpu", slowdown=(1.0, 1.0, 1.0, 1.0, 1.0, 1.0), power_w=75, load_mb_s=400, memory_mb=1250
     ),
     DeviceClass(
-        name="npu", slowdown=(1.0, 1.2, 1.8, 2.2, 4.0, None), power_w=7, load_mb_s=120, memory_mb=600
+        name="npu", slowdown=(1.0, 1.2, 1.8, 2.2, 4.0, None), power_w=7, load_mb_s=120, memory_mb=280
     ),
     DeviceClass(
-        name="tpu", slowdown=(0.7, 1.0, 2.2, 2.8, None, None), power_w=5, load_mb_s=70, memory_mb=180
+        name="tpu", slowdown=(0.7, 1.0, 2.2, 2.8, None, None), power_w=5, load_mb_s=70, memory_mb=150
     ),
 )
 
