@@ -15,8 +15,8 @@ from cloud_coordinator.core import actions as do
 from cloud_coordinator.core import events as happened
 from cloud_coordinator.core.core import CoordinatorCore
 from cloud_coordinator.figures import Figures
-from cloud_coordinator.gate import Gate
 from cloud_coordinator.placement.planner import plan
+from cloud_coordinator.senders import Senders
 from cloud_coordinator.settings import CoordinatorSettings
 from cloud_coordinator.writer import CoreThread
 from policy.port import Guard
@@ -24,12 +24,15 @@ from skerry.clock import Clock
 from skerry.envelope import Speaker
 from skerry.errors import EnvelopeRefused, NotConnected, Rejected
 from skerry.identity import PrivateKey
+from skerry.logs import RateLimited
 from skerry.topics import COORDINATOR, build, coordinator_filters
 from skerry.transport.port import Message, Transport
 
 log = logging.getLogger(__name__)
 
 TICK_S = 1.0
+#: One line a reason in so many seconds: a flood of forgeries must not fill the disk.
+LOG_EVERY_S = 10.0
 
 
 class Runtime:
@@ -60,7 +63,8 @@ class Runtime:
         self._ticks: asyncio.Task[None] | None = None
         self._wake: asyncio.TimerHandle | None = None
         self._refusals: Counter[tuple[str, str]] = Counter()
-        self.gate = Gate(settings.fleet, core.nodes())
+        self._bounded_log = RateLimited(log, LOG_EVERY_S, monotonic=lambda: clock.now().uptime_s)
+        self.senders = Senders(core.nodes())
         self.term = core.term
         #: Called on the event loop whenever the core has answered a tick: the service is not stuck.
         self.on_tick: Callable[[], None] = lambda: None
@@ -102,9 +106,9 @@ class Runtime:
     def on_message(self, message: Message) -> None:
         """Check an envelope and hand it to the core; what is refused is counted, not decoded."""
         try:
-            opened = self.gate.open(message.topic, message.payload)
+            opened = self.senders.open(message.topic, message.payload)
         except EnvelopeRefused as refused:
-            self.refuse(self.gate.claimed(message.topic), refused.reason, str(refused))
+            self.refuse(self.senders.claimed(message.topic), refused.reason, str(refused))
         else:
             self.post(happened.Heard(opened.topic.node, opened.kind, opened.body))
         # Safe at once: whatever this message asked for stays in its sender's outbox until our own word.
@@ -116,8 +120,8 @@ class Runtime:
         """Count something refused at the door, by claimed node and reason."""
         self._refusals[node, reason] += 1
         self._figures.refused(reason)
-        if self.gate.may_log(reason, self._clock.now()):
-            log.warning("refused (%s): %s", reason, detail[:300], extra={"node": node, "reason": reason})
+        extra = {"node": node, "reason": reason}
+        self._bounded_log.warning(reason, "refused (%s): %s", reason, detail[:300], extra=extra)
 
     def post(self, event: happened.Event) -> None:
         """Give the core an event; its actions are performed after the commit."""
@@ -141,8 +145,8 @@ class Runtime:
     def _answered(self, actions: list[do.Action] | None, error: BaseException | None) -> None:
         if error is not None:
             # Its sender says it again; a full disk fails each of them, and the log is on a disk too.
-            if self.gate.may_log(type(error).__name__, self._clock.now()):
-                log.error("events are not handled: %s", error)
+            kind = type(error).__name__
+            self._bounded_log.log(logging.ERROR, kind, "events are not handled: %s", error)
         else:
             self.perform(actions or [])
 
@@ -156,7 +160,7 @@ class Runtime:
             case do.Wake(in_s):
                 self._wake_in(in_s)
             case do.KeyChanged(record):
-                self.gate.learn(record)
+                self.senders.learn(record)
             case do.TaskPlacedFirst(_, _, waited_s):
                 self._figures.placed(waited_s)
             case do.Report(level, text, node):

@@ -9,7 +9,7 @@ import logging
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Literal, TextIO
 
@@ -127,19 +127,28 @@ class RateLimited:
         self._limit = kinds_limit
         self._last: dict[str, tuple[float, int]] = {}
 
-    def warning(self, kind: str, message: str, *args: object) -> bool:
+    def warning(
+        self, kind: str, message: str, *args: object, extra: Mapping[str, object] | None = None
+    ) -> bool:
         """Log, or count, one event of this kind; return whether it was logged."""
-        return self.log(logging.WARNING, kind, message, *args)
+        return self.log(logging.WARNING, kind, message, *args, extra=extra)
 
-    def log(self, level: int, kind: str, message: str, *args: object) -> bool:
+    def log(
+        self,
+        level: int,
+        kind: str,
+        message: str,
+        *args: object,
+        extra: Mapping[str, object] | None = None,
+    ) -> bool:
         """Log, or count, one event of this kind; return whether it was logged."""
         now = self._monotonic()
-        at, left_out = self._last.pop(kind, (now - self._every_s, 0))
+        at, left_out = self._last.pop(kind, (float("-inf"), 0))
         is_due = now - at >= self._every_s
         self._last[kind] = (now, 0) if is_due else (at, left_out + 1)
         if len(self._last) > self._limit:
             del self._last[next(iter(self._last))]
         if is_due:
             more = f" ({left_out} more like this were left out)" if left_out else ""
-            self._log.log(level, message + more, *args)
+            self._log.log(level, message + more, *args, extra=extra)
         return is_due

@@ -1,0 +1,113 @@
+"""Content by hash over HTTP, the same at agent and coordinator: get with ranges, ask, put.
+
+Owns what is read from and written to a content store. Who may do so, and making room, are the service's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+from aiohttp import web
+
+from skerry.blobs import BlobStore
+from skerry.documents import BlobStored
+from skerry.ids import is_content_hash
+from skerry.problem import problem
+from skerry.web.requests import json_response
+from skerry.web.routes import Answer, Route
+
+CHUNK_BYTES = 256 * 1024
+PATH = "/v1/blobs/{hash}"
+_BYTES = "application/octet-stream"
+
+#: Lets a request in and returns the store it is for; raises the problem to answer with.
+Enter = Callable[[web.Request], BlobStore]
+#: Makes room for so many bytes that a request brings.
+MakeRoom = Callable[[web.Request, int], Awaitable[None]]
+
+
+def content_routes(
+    enter: Enter,
+    *,
+    make_room: MakeRoom | None = None,
+    headers: Mapping[str, str] | None = None,
+    refusals: tuple[int, ...] = (),
+    is_open: bool = False,
+) -> tuple[Route, ...]:
+    """Return the routes of a content store.
+
+    headers, refusals: what `enter` reads and answers beyond the rest.  is_open: `enter` decides who may.
+    """
+
+    async def get(request: web.Request) -> web.StreamResponse:
+        store, name = enter(request), _name(request)
+        return web.FileResponse(await asyncio.to_thread(store.path, name), headers={"Content-Type": _BYTES})
+
+    async def head(request: web.Request) -> web.StreamResponse:
+        store, name = enter(request), _name(request)
+        return web.Response(headers={"Content-Length": str(store.size(name)), "Content-Type": _BYTES})
+
+    async def put(request: web.Request) -> web.StreamResponse:
+        store, name = enter(request), _name(request)
+        if make_room is not None:
+            await make_room(request, request.content_length or CHUNK_BYTES)
+        return await _receive(request, store, name)
+
+    shown = dict(headers or {})
+    return (
+        Route(
+            method="GET",
+            path=PATH,
+            handler=get,
+            summary="Get content, or a range of it.",
+            headers={"Range": "one range of bytes", **shown},
+            answers=(
+                Answer(200, "The content.", media_type=_BYTES),
+                Answer(206, "The range.", media_type=_BYTES),
+            ),
+            refusals=(*refusals, 404, 416, 422),
+            is_open=is_open,
+        ),
+        Route(
+            method="HEAD",
+            path=PATH,
+            handler=head,
+            summary="Is the content here, and how large is it?",
+            headers=shown,
+            answers=(Answer(200, "Yes.", media_type=_BYTES),),
+            refusals=(*refusals, 404, 422),
+            is_open=is_open,
+        ),
+        Route(
+            method="PUT",
+            path=PATH,
+            handler=put,
+            summary="Store content under its hash.",
+            body_media_type=_BYTES,
+            headers=shown,
+            answers=(
+                Answer(201, "It is on disk.", BlobStored),
+                Answer(200, "It was here already.", BlobStored),
+            ),
+            refusals=(*refusals, 422, 507),
+            is_open=is_open,
+        ),
+    )
+
+
+async def _receive(request: web.Request, store: BlobStore, name: str) -> web.Response:
+    """Store a body under its hash: verified, synced, whole or not at all."""
+    status = 200 if store.has(name) else 201
+    with await asyncio.to_thread(store.receive, name) as sink:
+        async for chunk in request.content.iter_chunked(CHUNK_BYTES):
+            await asyncio.to_thread(sink.write, chunk)
+        await asyncio.to_thread(sink.commit)
+    return json_response(BlobStored(hash=name, size_bytes=store.size(name)), status=status)
+
+
+def _name(request: web.Request) -> str:
+    name = request.match_info["hash"]
+    if not is_content_hash(name):
+        raise problem(422, f"{name[:80]!r} is not of the form sha256:<64 hex digits>", field="hash")
+    return name
