@@ -13,7 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from federation.ppo.architecture import ACTOR_SHAPES, PRIOR_COLUMN, Parameters, faults_of, scores
+from federation.ppo.architecture import (
+    ACTOR_SHAPES,
+    FINE_COLUMNS,
+    FINE_SCALE,
+    PRIOR_COLUMN,
+    PRIOR_UNIT,
+    Parameters,
+    faults_of,
+    scores,
+)
 from policy.actor import OUTPUT, SCHEMA_KEY, Refused, open_session, run_session
 from policy.features import SCHEMA_HASH, C, F
 from policy.golden import golden_inputs
@@ -156,6 +165,9 @@ def _initializers(actor: Parameters) -> list[Any]:
         "one": np.ones((1,), dtype=np.float32),
         "axis1": np.array([1], dtype=np.int64),
         "axis2": np.array([2], dtype=np.int64),
+        "fine_columns": np.array(FINE_COLUMNS, dtype=np.int64),
+        "fine_scale": np.array([FINE_SCALE], dtype=np.float32),
+        "prior_unit": np.array([PRIOR_UNIT], dtype=np.float32),
         "prior_column": np.array(PRIOR_COLUMN, dtype=np.int64),
     }
     return [numpy_helper.from_array(array, name) for name, array in {**weights, **constants}.items()]
@@ -171,7 +183,11 @@ def _nodes(helper: Any) -> list[Any]:
 
     node = helper.make_node
     return [
-        *layer("rows", "row1", "hidden1"),
+        node("Gather", ["rows", "fine_columns"], ["costs"], axis=2),
+        node("Mul", ["costs", "fine_scale"], ["costs_large"]),
+        node("Tanh", ["costs_large"], ["fine"]),
+        node("Concat", ["rows", "fine"], ["inputs"], axis=2),
+        *layer("inputs", "row1", "hidden1"),
         *layer("hidden1", "row2", "hidden2"),
         node("Cast", ["mask"], ["share"], to=1),
         node("Unsqueeze", ["share", "axis2"], ["weight"]),
@@ -191,6 +207,7 @@ def _nodes(helper: Any) -> list[Any]:
         node("MatMul", ["mixed_on", "score.weight"], ["learned_column"]),
         node("Squeeze", ["learned_column", "axis2"], ["learned"]),
         node("Gather", ["rows", "prior_column"], ["regret"], axis=2),
-        node("Mul", ["regret", "prior"], ["rule"]),
+        node("Mul", ["regret", "prior"], ["rule_units"]),
+        node("Mul", ["rule_units", "prior_unit"], ["rule"]),
         node("Sub", ["learned", "rule"], [OUTPUT]),
     ]

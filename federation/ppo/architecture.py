@@ -4,7 +4,7 @@ Owns what a parameter is called and where the actor starts. Must not import torc
 version 0 of a federated run from here, and the export to ONNX reads the same names.
 
 The actor scores each candidate by itself and mixes in the mean over all of them and the node's context. Its
-score starts as -prior × (regret of the increase of cost): the rule min-increase, which training amends.
+score starts as -50 × prior × (regret of the increase of cost): the rule min-increase, which training amends.
 """
 
 from __future__ import annotations
@@ -24,12 +24,21 @@ HIDDEN = 48
 CRITIC_HIDDEN = 64
 #: The column that ranks candidates as the rule min-increase does: 0 for its choice.
 PRIOR_COLUMN = CANDIDATE_FEATURES.index("regret_increase")
-#: How sharply the untrained actor prefers the rule's choice: soft enough that others are tried.
-FIRST_PRIOR = 8.0
+#: The prior's unit, and its first value: soft enough that choices nearly as cheap are tried, sharp enough
+#: that dear ones are not. Half of all decisions are about less than 0.0125 of cost.
+PRIOR_UNIT = 50.0
+FIRST_PRIOR = 2.0
+#: Costs are seen a second time through tanh(FINE_SCALE × cost): what matters in quiet times is about 0.01,
+#: a violation 1 and more.
+FINE_COLUMNS = tuple(
+    CANDIDATE_FEATURES.index(name)
+    for name in ("own_cost", "last_cost", "added_cost", "increase", "regret_last_cost", "regret_increase")
+)
+FINE_SCALE = 20.0
 
 #: Name → shape, in the order in which parameters travel.
 ACTOR_SHAPES: dict[str, tuple[int, ...]] = {
-    "row1.weight": (HIDDEN, F),
+    "row1.weight": (HIDDEN, F + len(FINE_COLUMNS)),
     "row1.bias": (HIDDEN,),
     "row2.weight": (HIDDEN, HIDDEN),
     "row2.bias": (HIDDEN,),
@@ -88,13 +97,14 @@ def scores(actor: Parameters, rows: NDArray[np.float32], context: NDArray[np.flo
 
     The plain form that the fast ones are checked against.
     """
-    hidden = np.maximum(rows @ actor["row1.weight"].T + actor["row1.bias"], 0)
+    seen = np.concatenate([rows, np.tanh(np.float32(FINE_SCALE) * rows[:, FINE_COLUMNS])], axis=1)
+    hidden = np.maximum(seen @ actor["row1.weight"].T + actor["row1.bias"], 0)
     hidden = np.maximum(hidden @ actor["row2.weight"].T + actor["row2.bias"], 0)
     pooled = np.concatenate([hidden.mean(axis=0), context])
     node = np.maximum(actor["node.weight"] @ pooled + actor["node.bias"], 0)
     mixed = hidden @ actor["mix_row.weight"].T + actor["mix_node.weight"] @ node + actor["mix.bias"]
     learned: NDArray[np.float32] = np.maximum(mixed, 0) @ actor["score.weight"][0]
-    found: NDArray[np.float32] = learned - actor["prior"] * rows[:, PRIOR_COLUMN]
+    found: NDArray[np.float32] = learned - np.float32(PRIOR_UNIT) * actor["prior"] * rows[:, PRIOR_COLUMN]
     return found
 
 

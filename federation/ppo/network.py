@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from federation.ppo.architecture import PRIOR_COLUMN, Parameters
+from federation.ppo.architecture import FINE_COLUMNS, FINE_SCALE, PRIOR_COLUMN, PRIOR_UNIT, Parameters
 
 Tensors = dict[str, Any]
 
@@ -51,12 +51,14 @@ def arrays_of(tensors: Tensors) -> Parameters:
 
 def scores(actor: Tensors, given: Decisions) -> Any:
     """Return one score per row."""
-    hidden = torch.relu(_linear(given.rows, actor, "row1"))
+    fine = torch.tanh(FINE_SCALE * given.rows[:, FINE_COLUMNS])
+    hidden = torch.relu(_linear(torch.cat([given.rows, fine], dim=1), actor, "row1"))
     hidden = torch.relu(_linear(hidden, actor, "row2"))
     node = torch.relu(_linear(torch.cat([_mean(hidden, given), given.context], dim=1), actor, "node"))
     mixed = hidden @ actor["mix_row.weight"].T + actor["mix.bias"]
     mixed = torch.relu(mixed + (node @ actor["mix_node.weight"].T)[given.owner])
-    return (mixed @ actor["score.weight"].T).squeeze(1) - actor["prior"] * given.rows[:, PRIOR_COLUMN]
+    rule = PRIOR_UNIT * actor["prior"] * given.rows[:, PRIOR_COLUMN]
+    return (mixed @ actor["score.weight"].T).squeeze(1) - rule
 
 
 def log_shares(found: Any, given: Decisions) -> Any:
