@@ -19,6 +19,7 @@ from aiohttp.typedefs import Handler, Middleware
 from skerry.metrics import CONTENT_TYPE, Metrics
 from skerry.problem import MEDIA_TYPE, Problem, ProblemRule, problem, problem_of
 from skerry.web.access import Access
+from skerry.web.door import DOOR, Door, note_who_spoke
 from skerry.web.openapi import openapi
 from skerry.web.requests import json_response
 from skerry.web.routes import BODY_LIMIT_BYTES, Answer, Route
@@ -63,10 +64,11 @@ def build_app(
     document = msgspec.json.encode(openapi(table, title=title, version=version))
     table.append(_openapi_route(document))
     app = web.Application(
-        middlewares=[_Observed(metrics), _problems(rules), _access(table)],
+        middlewares=[note_who_spoke, _Observed(metrics), _problems(rules), _access(table)],
         client_max_size=BODY_LIMIT_BYTES,
     )
     app[ACCESS] = access
+    app[DOOR] = Door()
     app[STOPPING] = asyncio.Event()
     app.on_response_prepare.append(_add_headers)
     app.on_shutdown.append(_begin_stopping)
@@ -166,7 +168,7 @@ def _problems(
                 raise
             return problem_response(_of_http(error), request)
         except ConnectionError:
-            raise  # the client went away: there is nobody to tell
+            return web.Response(status=499)  # the client went away: there is nobody to tell, and no error here
         except Exception as error:
             shown = problem_of(error, request=request[REQUEST_ID], extra=rules)
             if shown.status >= 500:

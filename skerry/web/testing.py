@@ -20,14 +20,19 @@ class ServerThread:
     """Serves an application until the block ends. addresses: as Server tells them."""
 
     def __init__(
-        self, build: Callable[[], web.Application], listeners: Sequence[Listener], *, grace_s: float = 2.0
+        self,
+        build: Callable[[], web.Application],
+        listeners: Sequence[Listener],
+        *,
+        grace_s: float = 2.0,
+        **options: Any,
     ) -> None:
-        """build: makes the application, called on the server's own event loop."""
+        """build: makes the application, called on the server's own event loop.  options: of serve()."""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="server", daemon=True)
         self._thread.start()
         try:
-            self.server: Server = self.call(self._start(build, listeners, grace_s))
+            self.server: Server = self.call(self._start(build, listeners, grace_s, options))
         except BaseException:
             self._end_loop()
             raise
@@ -54,9 +59,12 @@ class ServerThread:
 
     @staticmethod
     async def _start(
-        build: Callable[[], web.Application], listeners: Sequence[Listener], grace_s: float
+        build: Callable[[], web.Application],
+        listeners: Sequence[Listener],
+        grace_s: float,
+        options: dict[str, Any],
     ) -> Server:
-        return await serve(build(), listeners, grace_s=grace_s)
+        return await serve(build(), listeners, grace_s=grace_s, **options)
 
     def _end_loop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
