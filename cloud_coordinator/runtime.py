@@ -21,7 +21,7 @@ from cloud_coordinator.settings import CoordinatorSettings
 from cloud_coordinator.writer import CoreThread
 from policy.port import Guard
 from skerry.clock import Clock
-from skerry.envelope import Speaker
+from skerry.envelope import Speaker, is_birth_out_of_date
 from skerry.errors import EnvelopeRefused, NotConnected, Rejected
 from skerry.identity import PrivateKey
 from skerry.logs import RateLimited
@@ -108,7 +108,10 @@ class Runtime:
         try:
             opened = self.senders.open(message.topic, message.payload)
         except EnvelopeRefused as refused:
-            self.refuse(self.senders.claimed(message.topic), refused.reason, str(refused))
+            node = self.senders.claimed(message.topic)
+            self.refuse(node, refused.reason, str(refused))
+            if is_birth_out_of_date(message.topic, refused):
+                self.post(happened.BirthDisregarded(node))
         else:
             self.post(happened.Heard(opened.topic.node, opened.kind, opened.body))
         # Safe at once: whatever this message asked for stays in its sender's outbox until our own word.

@@ -32,12 +32,13 @@ def device_loads(core: CoreState, uptime_s: float) -> dict[str, DeviceLoad]:
     }
 
 
-def birth_of(agent: Agent, *, command_epoch: str) -> Birth:
+def birth_of(agent: Agent, *, session: int, command_epoch: str) -> Birth:
     """Return the first word of this process's session."""
     parts = agent.parts
     return Birth(
         boot_id=parts.clock.now().boot_id,
-        session=parts.store.session,
+        session=session,
+        process=parts.rng.randbytes(8).hex(),
         inventory=agent.inventory_now(),
         region=parts.facts.region,
         site=parts.facts.site,
@@ -58,7 +59,7 @@ async def state_of(agent: Agent) -> State:
     core, facts = agent.core, agent.parts.facts
     loads = device_loads(core, agent.parts.clock.now().uptime_s)
     return State(
-        session=agent.parts.store.session,
+        session=_session_of(agent),
         queued=sum(depth.by_state.get(state, 0) for state in _WAITING),
         running=sum(entry.phase in HOLDING for entry in core.entries.values()),
         outbox=sum(depth.outbox.values()),
@@ -67,6 +68,10 @@ async def state_of(agent: Agent) -> State:
         holds=holds,
         device_load={device_id: load.backlog_s for device_id, load in loads.items()},
     )
+
+
+def _session_of(agent: Agent) -> int:
+    return agent.parts.store.session if agent.uplink is None else agent.uplink.session
 
 
 async def report_of(agent: Agent) -> NodeReport:
@@ -110,7 +115,7 @@ def link_report(agent: Agent) -> LinkReport:
         for_s=round(agent.parts.clock.now().since(agent.uplink.changed_at), 3),
         reason="" if is_up else agent.uplink.down_reason,
         broker=agent.parts.mqtt.url,
-        session=agent.parts.store.session,
+        session=agent.uplink.session,
     )
 
 

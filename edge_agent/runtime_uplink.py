@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from edge_agent.homecoming import WANTED, Homecoming
 from edge_agent.runtime_report import birth_of, state_of
-from edge_agent.uplink import COMMAND_EPOCH, DEAD_LETTERS, LEASE_S, Identity, Uplink
+from edge_agent.uplink import COMMAND_EPOCH, DEAD_LETTERS, LEASE_S, SESSION_OFFSET, Identity, Uplink
 from edge_agent.uplink_rows import OutboxReader
 from skerry.link.edge import EdgeLink
 from skerry.messages import Lane
@@ -24,7 +24,9 @@ def build_uplink(agent: Agent, transport: Transport | None = None) -> Uplink:
     assert parts.enrolment is not None  # asked for on an enrolled node only
     assert parts.key is not None
     store = parts.store
-    birth = birth_of(agent, command_epoch=store.meta(COMMAND_EPOCH) or "")
+    offset = store.meta(SESSION_OFFSET) or 0
+    session = store.session + offset
+    birth = birth_of(agent, session=session, command_epoch=store.meta(COMMAND_EPOCH) or "")
     name = f"{parts.enrolment.fleet}-{parts.enrolment.node}"
 
     def will() -> Will:
@@ -34,9 +36,9 @@ def build_uplink(agent: Agent, transport: Transport | None = None) -> Uplink:
         return store.inbox_mark(COORDINATOR, epoch, lane)
 
     uplink = Uplink(
-        Identity(enrolment=parts.enrolment, key=parts.key, session=store.session),
+        Identity(enrolment=parts.enrolment, key=parts.key, session=session),
         transport or make_transport(parts.mqtt, client_id=name, will=will),
-        EdgeLink(birth, mark_of=mark_of, rng=parts.rng),
+        EdgeLink(birth, mark_of=mark_of, rng=parts.rng, heads=store.depth().written),
         agent.loop,
         OutboxReader(parts.writer, agent.content.upload),
         birth=birth,
@@ -45,5 +47,6 @@ def build_uplink(agent: Agent, transport: Transport | None = None) -> Uplink:
         homecoming=Homecoming(agent.content.have, agent.loop.commit, store.meta(WANTED) or ()),
         dead_letters=store.meta(DEAD_LETTERS),
         lease_s=store.meta(LEASE_S) or 0.0,
+        session_offset=offset,
     )
     return uplink

@@ -54,6 +54,8 @@ TICK_S = 0.5
 RENEW_EVERY_S = 4.0
 COMMAND_EPOCH = "link.command_epoch"
 LEASE_S = "link.lease_s"
+#: How far the link's sessions are ahead of the store's, after the coordinator knew a newer one.
+SESSION_OFFSET = "link.session_offset"
 DEAD_LETTERS = "link.dead_letters"
 DEAD_LETTERS_KEPT = 50
 _MAY_FILL_OUTBOX = (AppendOutbox, Finish, Fail, Park, HandOver, RefusePlacement, Cancel, Advance)
@@ -88,8 +90,12 @@ class Uplink:
         homecoming: Homecoming,
         dead_letters: list[dict[str, object]] | None = None,
         lease_s: float = 0.0,
+        session_offset: int = 0,
     ) -> None:
-        """state_of: what the node does now.  dead_letters, lease_s: as an earlier process kept them."""
+        """state_of: what the node does now.
+
+        dead_letters, lease_s, session_offset: as an earlier process kept them.
+        """
         self._identity = identity
         self._transport = transport
         self._link = link
@@ -105,6 +111,7 @@ class Uplink:
         self._topics = {leaf: identity.topic(leaf) for leaf in Leaf}
         self._dead_letters = list(dead_letters or [])
         self._lease_s = lease_s
+        self._session_offset = session_offset
         self._renewed_at = float("-inf")
         self._jobs: set[asyncio.Task[None]] = set()
         self._ticker: asyncio.Task[None] | None = None
@@ -114,6 +121,11 @@ class Uplink:
         self.down_reason = "not connected yet"
         self.changed_at = clock.now()
         self.alarm = ""
+
+    @property
+    def session(self) -> int:
+        """The session under which this process speaks."""
+        return self._identity.session
 
     @property
     def phase(self) -> Phase:
@@ -212,6 +224,8 @@ class Uplink:
                 case do.Alarm():
                     self.alarm = action.text
                     log.error("the link needs attention: %s", action.text)
+                case do.SessionMoved(session):
+                    self._move_session(session)
                 case do.LeasesHeld(since):
                     self._renew(since)
                 case do.Spread():
@@ -270,6 +284,15 @@ class Uplink:
             return []
         self._lease_s = min(leases)
         return [PutMeta(name=LEASE_S, value=self._lease_s)]
+
+    def _move_session(self, session: int) -> None:
+        """Another process was heard under this name: go above its session, also after a restart."""
+        log.warning("session %d is out of date at the coordinator; going on as %d", self.session, session)
+        offset = self._session_offset + session - self.session
+        self._session_offset = offset
+        self._identity = msgspec.structs.replace(self._identity, session=session)
+        self._speaker = self._speaker.in_session(session)
+        self._begin(self._commit(PutMeta(name=SESSION_OFFSET, value=offset)))
 
     def _renew(self, since: Instant) -> None:
         """The coordinator has counted its leases anew after it was told at `since` what is held here."""

@@ -126,6 +126,11 @@ def open_envelope(payload: bytes, *, topic: str, key_of: KeyOf, windows: ReplayW
     )
 
 
+def is_birth_out_of_date(topic: str, refused: EnvelopeRefused) -> bool:
+    """Decide whether this was a birth, signed by its node, that another has overtaken: its sender is told."""
+    return refused.reason in ("old_session", "replayed") and topic.endswith(f"/{Leaf.BIRTH.value}")
+
+
 class Speaker:
     """Seals the messages of one sender in one session, counting them."""
 
@@ -140,6 +145,10 @@ class Speaker:
         """Return the frame for the next message.  Raises Rejected when it is too large."""
         self._counter += 1
         return self._seal(topic, kind, body, self._counter)
+
+    def in_session(self, session: int) -> Speaker:
+        """Return the same sender's voice in another session, counting anew."""
+        return Speaker(self._key, source=self.source, session=session)
 
     def seal_will(self, topic: str, kind: str, body: bytes) -> bytes:
         """Return a frame outside the count, for the session's will; may be called on any thread."""

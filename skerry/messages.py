@@ -76,6 +76,8 @@ class Birth(_Body, frozen=True, kw_only=True):
     marks: dict[str, int] = {}
     is_clock_trusted: bool = True
     number: int = 0  #: how often this session was announced; the welcome repeats it
+    process: str = ""  #: random id of the process that speaks: one session belongs to one process
+    was: int = 0  #: the session it had until it was told of a newer one; 0 when it never was
 
 
 class Welcome(_Body, frozen=True, kw_only=True):
@@ -99,6 +101,8 @@ class Hint(_Body, frozen=True, kw_only=True):
     reason: str = ""  #: for people; not empty when something needs their attention
     must_be_born: bool = False  #: the coordinator does not know this session: say the birth again
     spread_s: float = 0.0  #: draw the first delay of the next reconnect from this (fleet size ÷ allowed rate)
+    newest_session: int = 0  #: a birth was refused, for this session is known; 0 says nothing
+    process: str = ""  #: whose the newest session is, as far as it is known
 
 
 class State(_Body, frozen=True, kw_only=True):

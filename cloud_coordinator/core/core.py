@@ -11,6 +11,7 @@ import msgspec
 from cloud_coordinator.core import leases, links, planning, register
 from cloud_coordinator.core.actions import Action
 from cloud_coordinator.core.events import (
+    BirthDisregarded,
     BrokerDown,
     BrokerUp,
     Event,
@@ -32,7 +33,7 @@ from policy.port import Guard
 from policy.profile import RuntimeProfile
 from skerry.clock import Instant
 from skerry.errors import StorageFailed
-from skerry.link.events import LinkDown, LinkUp, Received, Tick
+from skerry.link.events import BirthRefused, LinkDown, LinkUp, Received, Tick
 from skerry.node import NodeRecord
 from skerry.task import blobs_of
 
@@ -121,12 +122,13 @@ class CoordinatorCore:
                 self._links.drop(record.name)
         return against, turn.actions
 
-    def make_token(
-        self, now: Instant, wall_s: float, *, valid_s: float, node: str = "", region: str = ""
-    ) -> tuple[str, str]:
-        """Return id and secret of a new one-use token."""
+    def admit_token(
+        self, digest: str, now: Instant, wall_s: float, *, valid_s: float, node: str = "", region: str = ""
+    ) -> None:
+        """Let a one-use token enrol a node from here on; only its digest is known here."""
         with self.ledger.transaction():
-            return register.make_token(self._turn(now, wall_s), valid_s=valid_s, node=node, region=region)
+            turn = self._turn(now, wall_s)
+            register.admit_token(turn, digest, valid_s=valid_s, node=node, region=region)
 
     def node(self, name: str) -> NodeRecord | None:
         """Return a node as it is now, load and last word included."""
@@ -169,6 +171,8 @@ class CoordinatorCore:
         match event:
             case Heard(node, kind, body):
                 self._links.give(turn, node, Received(kind, body))
+            case BirthDisregarded(node):
+                self._links.give(turn, node, BirthRefused())
             case BrokerUp():
                 leases.hear_again(turn)
                 self._links.give_all(turn, LinkUp())

@@ -30,6 +30,12 @@ class Heard(_Event, frozen=True):
     body: bytes
 
 
+class BirthDisregarded(_Event, frozen=True):
+    """An enrolled node's own birth was refused at the door: of an older session, or seen before."""
+
+    node: str
+
+
 class RefusalsCounted(_Event, frozen=True):
     """Envelopes or requests were refused since the last count, by (claimed node, reason)."""
 
@@ -74,6 +80,7 @@ Event = (
     BrokerUp
     | BrokerDown
     | Heard
+    | BirthDisregarded
     | RefusalsCounted
     | NodeEnrolled
     | NodeRevoked

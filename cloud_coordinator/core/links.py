@@ -21,6 +21,7 @@ from skerry.link.actions import (
     Refuse,
     Send,
     SessionClosed,
+    SessionMoved,
     SessionOpened,
     Spread,
     StateReported,
@@ -121,7 +122,7 @@ class Links:
                 turn.count("refused", node=name, reason=reason[:64])
             case Alarm(text):
                 turn.act(Report("error", text, name))
-            case Welcomed() | Spread() | LeasesHeld():
+            case Welcomed() | Spread() | LeasesHeld() | SessionMoved():
                 pass  # the other side's
         return None
 

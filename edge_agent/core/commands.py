@@ -24,7 +24,6 @@ from skerry.messages import (
 )
 from task_queue.operations import AppendOutbox, Drop, Enqueue, Operation, RecordPlacement, Return
 
-
 #: The node's lease ends before the coordinator's: the margin covers the way, and clocks that differ.
 LEASE_SHARE = 0.8
 

@@ -151,4 +151,5 @@ def depth_of(book: Book, leased: int, bytes_used: int) -> Depth:
     by_state[State.READY] -= leased
     by_state[State.LEASED] = leased
     outbox = {lane: book.outbox.get(lane, 0) for lane in Lane}
-    return Depth(by_state=by_state, outbox=outbox, bytes_used=bytes_used)
+    written = {lane: book.outbox_seq.get(lane, 0) for lane in Lane}
+    return Depth(by_state=by_state, outbox=outbox, bytes_used=bytes_used, written=written)

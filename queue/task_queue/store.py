@@ -63,6 +63,7 @@ class Depth(msgspec.Struct, frozen=True, kw_only=True):
     by_state: Mapping[State, int]
     outbox: Mapping[Lane, int]
     bytes_used: int
+    written: Mapping[Lane, int] = {}  #: the highest row ever put into each lane of the outbox
 
 
 class Store(Protocol):

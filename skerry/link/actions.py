@@ -88,6 +88,12 @@ class Quarantine(_Action, frozen=True):
     reason: str
 
 
+class SessionMoved(_Action, frozen=True):
+    """Edge: seal everything from now on under this session, and remember that it was reached."""
+
+    session: int
+
+
 class LeasesHeld(_Action, frozen=True):
     """Edge: the coordinator has taken the state that was said at `since`: leases count anew from then.
 
@@ -126,6 +132,7 @@ Action = (
     | SessionClosed
     | StateReported
     | Quarantine
+    | SessionMoved
     | LeasesHeld
     | Spread
     | Refuse

@@ -13,11 +13,21 @@ from random import Random
 import msgspec
 
 from skerry.clock import Instant
-from skerry.link.actions import Action, Alarm, LeasesHeld, Refuse, Send, Spread, Welcomed
+from skerry.link.actions import (
+    Action,
+    Alarm,
+    LeasesHeld,
+    Refuse,
+    Send,
+    SessionMoved,
+    Spread,
+    Welcomed,
+)
 from skerry.link.backoff import Backoff
 from skerry.link.events import (
     Applied,
     ApplyFailed,
+    BirthRefused,
     Event,
     LinkDown,
     LinkUp,
@@ -101,7 +111,8 @@ class EdgeLink:
             case OutboxGrew(lane, head):
                 self._note_head(lane, head)
                 return self._sender.grew(lane, now)
-            case RowsRead():
+            case RowsRead(lane, _, rows):
+                self._note_head(lane, rows[-1].seq if rows else None)
                 return self._sender.rows_read(event, now)
             case Applied():
                 return self._spoken(self._receiver.applied(event))
@@ -114,11 +125,17 @@ class EdgeLink:
                 return self._state_if_due(now)
             case Tick():
                 return self._tick(now)
+            case BirthRefused():
+                return []  # the other side's
 
     def describe(self, birth: Birth, now: Instant) -> list[Action]:
         """Say from now on this of the session (its devices changed), at once when there is a connection."""
         self._birth = msgspec.structs.replace(
-            birth, store_epoch=self._birth.store_epoch, session=self._birth.session
+            birth,
+            store_epoch=self._birth.store_epoch,
+            session=self._birth.session,
+            process=self._birth.process,
+            was=self._birth.was,
         )
         is_silent = self._phase in (Phase.DOWN, Phase.HELD) or self._quiet_until is not None
         return [] if is_silent else self._announce(now)
@@ -197,9 +214,9 @@ class EdgeLink:
             mark = welcome.marks.get(lane.value, 0)
             if mark > head:
                 return (
-                    f"the coordinator holds {lane.value} rows up to {mark}, this store wrote up to {head}: it"
-                    " was restored from an older copy. Nothing is sent, and nothing lost, until it has a new"
-                    " epoch"
+                    f"the coordinator holds {lane.value} rows up to {mark}, this queue wrote up to {head}: it"
+                    " was restored from an older copy, and what it would say now was said before. Nothing is"
+                    " sent until its file is replaced by the newest copy, or moved away to begin anew"
                 )
         return ""
 
@@ -216,11 +233,27 @@ class EdgeLink:
         actions: list[Action] = [Alarm(hint.reason)] if hint.reason else []
         if hint.spread_s > 0:
             actions.append(Spread(hint.spread_s))
+        if self._is_superseded(hint):
+            return [*actions, *self._move_session(hint.newest_session + 1, now)]
         if hint.retry_after_s > 0:
             self._pause(now.plus(min(hint.retry_after_s, 3600.0)))
         elif hint.must_be_born:
             actions += self._announce_again(now)
         return actions
+
+    def _is_superseded(self, hint: Hint) -> bool:
+        """Decide whether another process has spoken for this node later than this one, or as this session.
+
+        So it is after this queue was lost or restored from a copy, and when a second machine has the key.
+        """
+        own = self._birth
+        if self._phase in (Phase.DOWN, Phase.HELD) or hint.newest_session < own.session:
+            return False
+        return hint.newest_session > own.session or hint.process not in ("", own.process)
+
+    def _move_session(self, session: int, now: Instant) -> list[Action]:
+        self._birth = msgspec.structs.replace(self._birth, session=session, was=self._birth.session)
+        return [SessionMoved(session), *self._announce(now), self._presence(online=True)]
 
     def _announce_again(self, now: Instant) -> list[Action]:
         if self._phase in (Phase.DOWN, Phase.HELD) or self._quiet_until is not None:

@@ -26,6 +26,10 @@ class Received(_Event, frozen=True):
     body: bytes
 
 
+class BirthRefused(_Event, frozen=True):
+    """Hub only: an envelope with a birth was the node's own, but of an older session or seen before."""
+
+
 class OutboxGrew(_Event, frozen=True):
     """A commit put rows into a lane. head: the highest sequence number of the lane ever, when known."""
 
@@ -78,6 +82,7 @@ Event = (
     LinkUp
     | LinkDown
     | Received
+    | BirthRefused
     | OutboxGrew
     | RowsRead
     | Applied

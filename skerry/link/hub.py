@@ -13,6 +13,7 @@ from skerry.link.actions import Action, Alarm, Quarantine, Refuse, SessionClosed
 from skerry.link.events import (
     Applied,
     ApplyFailed,
+    BirthRefused,
     Event,
     LinkDown,
     LinkUp,
@@ -45,6 +46,9 @@ from skerry.topics import Leaf
 REBIRTH_PAUSE_S = 5.0
 #: How long a node that is not heard should stay quiet, seconds.
 REFUSED_PAUSE_S = 300.0
+#: Between two answers to births that do not count: an old one that is sent again costs no more than this.
+LECTURE_PAUSE_S = 2.0
+QUARANTINED = "this node is in quarantine until an operator releases it"
 _BOOTS_REMEMBERED = 16
 
 
@@ -70,6 +74,9 @@ class HubLink:
         self._session = record.session
         self._boot_id = record.boot_id
         self._old_boots: deque[str] = deque(maxlen=_BOOTS_REMEMBERED)
+        self._store_epoch = record.store_epoch
+        self._old_stores: deque[str] = deque(maxlen=_BOOTS_REMEMBERED)
+        self._process = ""
         self._hardware_id = record.inventory.hardware_id if record.inventory else ""
         self._is_quarantined = record.status == "quarantined"
         self._is_open = False
@@ -82,6 +89,7 @@ class HubLink:
         self._sender = StreamSender(Leaf.COMMANDS, command_epoch)
         self._receiver = StreamReceiver(Leaf.ACK, UP_ROWS, mark_of)
         self._asked_birth_at: Instant | None = None
+        self._lectured_at: Instant | None = None
 
     @property
     def session(self) -> int:
@@ -109,6 +117,8 @@ class HubLink:
                 return []
             case Received(kind, body):
                 return self._received(read_body(kind, body), now)
+            case BirthRefused():
+                return self._lecture(now)
             case OutboxGrew(lane, head):
                 self._note_head(lane, head)
                 return self._sender.grew(lane, now)
@@ -129,12 +139,13 @@ class HubLink:
     def release(self) -> None:
         """An operator has decided: hear the node again, whatever machine it is on now."""
         self._is_quarantined = False
-        self._hardware_id = ""
+        self._hardware_id = self._store_epoch = self._process = ""
         self._old_boots.clear()
+        self._old_stores.clear()
 
     def _received(self, body: object, now: Instant) -> list[Action]:
         if self._is_quarantined and not isinstance(body, Refuse):
-            return [Refuse("quarantined")]
+            return [Refuse("quarantined"), *(self._lecture(now) if isinstance(body, Birth) else ())]
         match body:
             case Refuse():
                 return [body]
@@ -155,12 +166,13 @@ class HubLink:
 
     def _born(self, birth: Birth, now: Instant) -> list[Action]:
         if birth.session < self._session:
-            return [Refuse("old_session", f"session {birth.session}, the newest is {self._session}")]
+            old = Refuse("old_session", f"session {birth.session}, the newest is {self._session}")
+            return [old, *self._lecture(now)]
         if birth.protocol != PROTOCOL:
             return self._turn_away(birth, f"protocol {birth.protocol} is not spoken here, {PROTOCOL} is")
         reason = self._why_clone(birth)
         if reason:
-            return self._quarantine(birth, reason)
+            return self._quarantine(birth, reason, now)
         self._note_session(birth)
         self._receiver.attach(birth.store_epoch)
         return [SessionOpened(birth), self._welcome(birth), *self._open_commands(birth, now)]
@@ -173,9 +185,17 @@ class HubLink:
             return "two machines use this node's key (a boot came back that another had replaced)"
         if birth.session == self._session and self._boot_id not in ("", birth.boot_id):
             return "two machines use this node's key (one session in two boots: the disk was copied)"
+        is_same_session = birth.session == self._session and "" not in (birth.process, self._process)
+        if is_same_session and birth.process != self._process:
+            return "two processes use this node's key (one session in both: the data was copied)"
+        if birth.store_epoch and birth.store_epoch in self._old_stores:
+            return "two machines use this node's key (a queue came back that another had replaced)"
+        if birth.was and birth.session > self._session and birth.store_epoch == self._store_epoch:
+            return "its queue is an older copy of the one that is known, or two machines use copies of one"
         return ""
 
-    def _quarantine(self, birth: Birth, reason: str) -> list[Action]:
+    def _quarantine(self, birth: Birth, reason: str, now: Instant) -> list[Action]:
+        self._lectured_at = now
         self._is_quarantined = True
         self._is_open = False
         self._sender.close()
@@ -189,6 +209,10 @@ class HubLink:
         if self._boot_id not in ("", birth.boot_id):
             self._old_boots.append(self._boot_id)
         self._boot_id = birth.boot_id
+        if self._store_epoch not in ("", birth.store_epoch):
+            self._old_stores.append(self._store_epoch)
+        self._store_epoch = birth.store_epoch
+        self._process = birth.process
         self._session = birth.session
         self._hardware_id = birth.inventory.hardware_id or self._hardware_id
         self._is_open = True
@@ -234,6 +258,15 @@ class HubLink:
         if state.session != self._session:
             return [Refuse("old_session", f"state of session {state.session}")]
         return [StateReported(state), send(Leaf.ACK, StateAck(session=state.session, number=state.number))]
+
+    def _lecture(self, now: Instant) -> list[Action]:
+        """Tell a node whose birth does not count why it is not heard: whatever it knows is out of date."""
+        if self._lectured_at is not None and now.since(self._lectured_at) < LECTURE_PAUSE_S:
+            return []
+        self._lectured_at = now
+        if self._is_quarantined:
+            return [send(Leaf.HINT, Hint(retry_after_s=REFUSED_PAUSE_S, reason=QUARANTINED))]
+        return [send(Leaf.HINT, Hint(newest_session=self._session, process=self._process))]
 
     def _ask_birth(self, now: Instant) -> list[Action]:
         if self._asked_birth_at is not None and now.since(self._asked_birth_at) < REBIRTH_PAUSE_S:

@@ -11,14 +11,15 @@ from collections.abc import Callable
 import msgspec
 
 from skerry.clock import Instant
-from skerry.envelope import KeyOf, Speaker, open_envelope
+from skerry.envelope import KeyOf, Speaker, is_birth_out_of_date, open_envelope
 from skerry.errors import EnvelopeRefused, NotConnected
 from skerry.fence import Fence
-from skerry.link.actions import Action, Alarm, ApplyRows, ReadRows, Refuse, Send, TrimOutbox
+from skerry.link.actions import Action, Alarm, ApplyRows, ReadRows, Refuse, Send, SessionMoved, TrimOutbox
 from skerry.link.edge import EdgeLink
 from skerry.link.events import (
     Applied,
     ApplyFailed,
+    BirthRefused,
     Event,
     LinkDown,
     LinkUp,
@@ -184,6 +185,8 @@ class Peer:
             )
         except EnvelopeRefused as refusal:
             self.refused[refusal.reason] += 1
+            if is_birth_out_of_date(message.topic, refusal) and isinstance(self.core, HubLink):
+                self.handle(BirthRefused())
         else:
             self.handle(Received(opened.kind, opened.body))
         message.acknowledge()
@@ -212,6 +215,8 @@ class Peer:
                 self.store.trim(lane, upto)
             case ApplyRows():
                 self._later(lambda: self._commit(action))
+            case SessionMoved(session):
+                self._speaker = self._speaker.in_session(session)
             case Alarm(text):
                 self.alarms.append(text)
             case Refuse(reason):

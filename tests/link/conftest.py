@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from random import Random
 
@@ -30,6 +31,7 @@ class World:
         self.hub_store = MemoryStore("hub-log", row=down_row)
         self._keys = {NODE: PrivateKey.generate(), COORDINATOR: PrivateKey.generate()}
         self._rng = Random(seed)
+        self._processes = itertools.count()
         self._transports: list[MemoryTransport] = []
         self.hub_record = NodeRecord(name=NODE, fleet=FLEET, region="north")
         self.hub, self.edge = self.new_hub(), self.new_edge()
@@ -51,6 +53,7 @@ class World:
             region="north",
             store_epoch=store.epoch,
             command_epoch=self.hub_store.epoch,
+            process=f"process-{next(self._processes)}",
         )
         core = EdgeLink(birth, mark_of=store.mark_of, rng=self._rng, heads=store.heads)
         peer = self._peer(core, store, NODE)
@@ -70,6 +73,10 @@ class World:
         peer = self._peer(core, store, COORDINATOR)
         self._connect(peer, COORDINATOR, coordinator_filters(FLEET), None)
         return peer
+
+    def reconnect(self, edge: Peer) -> None:
+        """Let another edge process have the connection: the broker takes it from the one that has it."""
+        self._connect(edge, NODE, node_filters(FLEET, NODE), edge.will)
 
     def restart_edge(self) -> None:
         self.edge.die()

@@ -282,7 +282,10 @@ def test_two_machines_under_one_key_are_quarantined(before: list[Birth], clone: 
 def test_a_quarantine_outlives_the_coordinators_restart() -> None:
     record = NodeRecord(name="north-1", fleet="demo", region="north", status="quarantined")
 
-    assert a_hub(record).handle(received(a_birth()), T0) == [Refuse("quarantined")]
+    actions = a_hub(record).handle(received(a_birth()), T0)
+
+    assert [r.reason for r in of(Refuse, actions)] == ["quarantined"]
+    assert "until an operator releases it" in sent(Leaf.HINT, actions)[0]["reason"]
 
 
 def test_a_reboot_and_a_restart_are_no_clones() -> None:
@@ -311,7 +314,7 @@ def test_a_protocol_that_is_not_spoken_is_turned_away_with_the_reason() -> None:
     assert of(SessionOpened, actions) == []
 
 
-# --- leases on a quiet link -----------------------------------------------------------------------------------
+# --- leases on a quiet link ---------------------------------------------------------------------------------
 
 
 def test_every_state_that_is_taken_is_acknowledged() -> None:
