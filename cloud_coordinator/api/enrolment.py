@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from pathlib import Path
 
 from aiohttp import web
@@ -38,12 +39,17 @@ async def make_token(request: web.Request) -> web.StreamResponse:
     if asked.region:
         check_name(asked.region, what="region")
     valid_s = asked.valid_s or here.settings.nodes.token_valid_s
-    now, wall_s = here.clock.now(), here.clock.wall_s()
-    token_id, secret = await here.ask(
-        lambda core: core.make_token(now, wall_s, valid_s=valid_s, node=asked.node, region=asked.region)
+    token = EnrolToken(
+        token_id=secrets.token_hex(4),
+        secret=secrets.token_urlsafe(24),
+        fingerprint=fingerprint_of(here.key.public_hex),
     )
-    fingerprint = fingerprint_of(here.key.public_hex)
-    token = EnrolToken(token_id=token_id, secret=secret, fingerprint=fingerprint)
+    digest, now, wall_s = digest_of(token.token_id, token.secret), here.clock.now(), here.clock.wall_s()
+    await here.ask(
+        lambda core: core.admit_token(
+            digest, now, wall_s, valid_s=valid_s, node=asked.node, region=asked.region
+        )
+    )
     made = TokenMade(token=str(token), valid_s=valid_s, coordinator_url=here.http_url)
     return json_response(made, status=201)
 

@@ -11,7 +11,6 @@ import msgspec
 from cloud_coordinator.core import leases, links, planning, register
 from cloud_coordinator.core.actions import Action
 from cloud_coordinator.core.events import (
-    BirthDisregarded,
     BrokerDown,
     BrokerUp,
     Event,
@@ -33,7 +32,7 @@ from policy.port import Guard
 from policy.profile import RuntimeProfile
 from skerry.clock import Instant
 from skerry.errors import StorageFailed
-from skerry.link.events import BirthRefused, LinkDown, LinkUp, Received, Tick
+from skerry.link.events import LinkDown, LinkUp, Received, Tick
 from skerry.node import NodeRecord
 from skerry.task import blobs_of
 
@@ -171,8 +170,6 @@ class CoordinatorCore:
         match event:
             case Heard(node, kind, body):
                 self._links.give(turn, node, Received(kind, body))
-            case BirthDisregarded(node):
-                self._links.give(turn, node, BirthRefused())
             case BrokerUp():
                 leases.hear_again(turn)
                 self._links.give_all(turn, LinkUp())

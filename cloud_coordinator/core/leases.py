@@ -47,23 +47,23 @@ def _has_command(turn: Turn, entry: LedgerTask) -> bool:
 def store_lost(turn: Turn, node: str) -> None:
     """The node came back with another store: what it had taken over is gone with the old one."""
     for entry in turn.ledger.placed(node):
-        reason = f"the queue of {node} was lost or replaced"
-        if not _has_command(turn, entry):
-            continue  # the command is still in the log and reaches the new store
-        if entry.task is not None and entry.task.effect == "at_most_once":
-            custody.give_up(turn, entry, f"{reason}; it may have taken effect")
-        else:
-            custody.give_back(turn, entry, "revoked", reason, revoke=True)
+        # Where the command is still in the log, it reaches the new store.
+        if _has_command(turn, entry):
+            _take_back(turn, entry, f"the queue of {node} was lost or replaced", revoke=True)
 
 
 def node_revoked(turn: Turn, node: str) -> None:
     """The node is out of the fleet: nothing it says counts any more, so nothing waits for it."""
     for entry in turn.ledger.placed(node):
-        reason = f"{node} was put out of the fleet"
-        if entry.task is not None and entry.task.effect == "at_most_once":
-            custody.give_up(turn, entry, f"{reason}; it may have taken effect")
-        else:
-            custody.give_back(turn, entry, "revoked", reason, revoke=False)
+        _take_back(turn, entry, f"{node} was put out of the fleet", revoke=False)
+
+
+def _take_back(turn: Turn, entry: LedgerTask, reason: str, *, revoke: bool) -> None:
+    """Have a task planned again, unless it may have run and may run once only: then nobody can say."""
+    if entry.task is not None and entry.task.effect == "at_most_once":
+        custody.give_up(turn, entry, f"{reason}; it may have taken effect")
+    else:
+        custody.give_back(turn, entry, "revoked", reason, revoke=revoke)
 
 
 def lapse(turn: Turn) -> None:

@@ -6,7 +6,6 @@ Owns the node's status. A node that is only silent keeps its work (leases.py dec
 from __future__ import annotations
 
 import hashlib
-import secrets
 from typing import Any
 
 import msgspec
@@ -15,7 +14,7 @@ from cloud_coordinator.core import leases
 from cloud_coordinator.core.actions import KeyChanged, Report
 from cloud_coordinator.core.turn import NodeNow, Turn
 from cloud_coordinator.ledger.values import Token
-from skerry.link.liveness import stale_after_s
+from skerry.link.liveness import is_stale
 from skerry.messages import Birth, State
 from skerry.node import NodeRecord
 
@@ -69,13 +68,12 @@ def session_closed(turn: Turn, node: NodeNow) -> None:
 def watch(turn: Turn) -> None:
     """Call silent nodes stale, and lost when a whole lease has passed."""
     for node in turn.memory.nodes.values():
-        silence_s = turn.now.since(node.last_heard)
         status = node.record.status
         if status not in ("online", "stale"):
             continue
-        if silence_s >= turn.limits.lease_s:
+        if turn.now.since(node.last_heard) >= turn.limits.lease_s:
             _write(turn, node, status="lost")
-        elif status == "online" and silence_s > stale_after_s(turn.limits.state_interval_s):
+        elif status == "online" and is_stale(node.last_heard, turn.now, turn.limits.state_interval_s):
             _write(turn, node, status="stale")
 
 
@@ -121,14 +119,10 @@ def digest_of(token_id: str, secret: str) -> str:
     return hashlib.sha256(f"{token_id}.{secret}".encode()).hexdigest()
 
 
-def make_token(turn: Turn, *, valid_s: float, node: str = "", region: str = "") -> tuple[str, str]:
-    """Return id and secret of a new one-use token; only their digest is written."""
-    token_id, secret = secrets.token_hex(4), secrets.token_urlsafe(24)
-    digest = digest_of(token_id, secret)
-    token = Token(digest=digest, made=turn.moment, valid_s=valid_s, node=node, region=region)
-    turn.ledger.put_token(token)
+def admit_token(turn: Turn, digest: str, *, valid_s: float, node: str = "", region: str = "") -> None:
+    """Write a new one-use token, of which only the digest is known here."""
+    turn.ledger.put_token(Token(digest=digest, made=turn.moment, valid_s=valid_s, node=node, region=region))
     turn.count("tokens_made")
-    return token_id, secret
 
 
 def redeem(turn: Turn, digest: str, record: NodeRecord) -> str:
