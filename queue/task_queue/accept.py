@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from skerry.messages import Outcome
+from skerry.messages import Lane, Outcome, PlacementRefused
 from skerry.task import TaskSpec
 from task_queue.limits import ROW_OVERHEAD_BYTES
 from task_queue.operations import Enqueue, Enqueued, Refused
@@ -14,7 +14,15 @@ from task_queue.transaction import Transaction, fenced, not_allowed
 
 
 def enqueue(tx: Transaction, op: Enqueue) -> Enqueued | Refused:
-    """Accept a task, or recognise one that was accepted before."""
+    """Accept a task, or recognise one that was accepted before; a placement that cannot be taken goes back."""
+    answer = _enqueue(tx, op)
+    if op.placement is not None and isinstance(answer, Refused):
+        refusal = PlacementRefused(task_id=op.task_id, fence=op.placement, reason=answer.message)
+        tx.send(Lane.LIVE, refusal, key=op.task_id)
+    return answer
+
+
+def _enqueue(tx: Transaction, op: Enqueue) -> Enqueued | Refused:
     known = tx.find(op.task_id)
     if known is not None:
         return (

@@ -7,6 +7,7 @@ import pytest
 
 from skerry.messages import Lane, PlacementRefused
 from skerry.testing import a_task
+from task_queue.limits import Limits
 from task_queue.operations import (
     Advance,
     Advanced,
@@ -51,6 +52,23 @@ def test_a_placed_task_runs_and_reports_under_its_placement(q: QueueDriver) -> N
     assert (report.task_id, report.fence, report.is_placed) == (task_id, fence, True)
     assert ended_rows(q, Lane.BACKLOG) == []
     assert q.store.held_placements() == []
+
+
+@pytest.mark.parametrize("limits", [Limits(max_bytes=1), Limits(max_document_bytes=10)])
+def test_a_placement_that_the_queue_has_no_room_for_goes_back_at_once(
+    opener: OpenStore, limits: Limits
+) -> None:
+    q = QueueDriver(opener, limits=msgspec.structs.replace(limits, ballast_bytes=0, free_floor_bytes=0))
+    task_id = q.ids.next()
+
+    answer = place(q, task_id, FIRST)
+
+    assert reason_of(answer) in ("full", "too_large")
+    (row,) = q.store.outbox(Lane.LIVE, 0, limit=10, limit_bytes=1 << 20)
+    refusal = msgspec.json.decode(row.body, type=PlacementRefused)
+    assert (refusal.task_id, refusal.fence) == (task_id, FIRST)
+    assert refusal.reason
+    q.store.close()
 
 
 def test_a_task_of_this_node_s_own_reports_in_the_backlog(q: QueueDriver) -> None:
