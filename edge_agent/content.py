@@ -17,7 +17,7 @@ from edge_agent.core.actions import FetchContent
 from edge_agent.core.events import ContentMissing, ContentReady, Event
 from skerry.blobs import BlobStore
 from skerry.clock import Clock
-from skerry.errors import BlobCorrupt, BlobError, BlobNotFound
+from skerry.errors import BlobCorrupt, BlobError, BlobNotFound, CoordinatorUnreachable
 from skerry.ids import TaskId
 
 log = logging.getLogger(__name__)
@@ -26,10 +26,6 @@ log = logging.getLogger(__name__)
 TRANSFERS = 4
 RETRY_FIRST_S = 0.5
 RETRY_MOST_S = 10.0
-
-
-class CoordinatorUnreachable(BlobError):
-    """The coordinator's content store cannot be reached now."""
 
 
 class Remote(Protocol):
@@ -77,11 +73,6 @@ class ContentCache:
         self._jobs: set[asyncio.Task[None]] = set()
         self._transfers = asyncio.Semaphore(TRANSFERS)
         self._uploaded: set[str] = set()
-
-    @property
-    def can_fetch(self) -> bool:
-        """There is somewhere to fetch from."""
-        return self._remote is not None
 
     def fetch(self, action: FetchContent, post: Callable[[Event], None]) -> None:
         """Have a task's contents here; ContentReady or ContentMissing is posted in time."""

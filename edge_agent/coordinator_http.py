@@ -6,15 +6,14 @@ Every answer that is not a plain yes or no is an error of one of two kinds: try 
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import aiohttp
 
-from edge_agent.content import CoordinatorUnreachable
-from skerry.errors import BlobNotFound, SettingsError
+from skerry.errors import BlobNotFound, CoordinatorUnreachable
+from skerry.http import trusting
 from skerry.identity import PrivateKey
 from skerry.signed_http import signed_headers
 
@@ -27,12 +26,12 @@ SILENCE_S = 20.0
 class CoordinatorContent:
     """The coordinator's content store as a node uses it. One session of kept connections."""
 
-    def __init__(self, url: str, *, node: str, key: PrivateKey, ca_file: str = "") -> None:
+    def __init__(self, url: str, *, node: str, key: PrivateKey, ca: Path | None = None) -> None:
         """url: of the coordinator's HTTP interface.  Raises SettingsError when the CA file cannot be used."""
         self._url = url.rstrip("/")
         self._node = node
         self._key = key
-        self._tls = _tls(ca_file) if self._url.startswith("https") else None
+        self._tls = trusting(ca) if self._url.startswith("https") else None
         self._session: aiohttp.ClientSession | None = None
 
     @property
@@ -114,13 +113,6 @@ async def _check(response: aiohttp.ClientResponse, name: str, url: str) -> None:
         raise BlobNotFound(f"neither this node nor the coordinator has {name}")
     text = (await response.text())[:300]
     raise CoordinatorUnreachable(f"{url} answered {response.status} for {name}: {text}")
-
-
-def _tls(ca_file: str) -> ssl.SSLContext:
-    try:
-        return ssl.create_default_context(cafile=ca_file or None)
-    except (OSError, ssl.SSLError) as error:
-        raise SettingsError(f"coordinator.ca_file = {ca_file!r} cannot be used: {error}") from error
 
 
 async def _chunks(path: Path) -> AsyncIterator[bytes]:

@@ -209,7 +209,7 @@ def _remote(parts: Parts) -> Remote | None:
         settings.url or parts.enrolment.coordinator_url,
         node=parts.enrolment.node,
         key=parts.key,
-        ca_file=str(_path(settings.ca_file) or ""),
+        ca=_path(settings.ca_file),
     )
 
 

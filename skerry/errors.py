@@ -137,6 +137,10 @@ class BlobQuotaExceeded(BlobError):
     """The content store is full."""
 
 
+class CoordinatorUnreachable(BlobError):
+    """The coordinator's content store cannot be reached now."""
+
+
 class DeviceError(SkerryError):
     """The device failed."""
 

@@ -199,8 +199,18 @@ def _make(endpoint: Endpoint, timeout_s: float) -> http.client.HTTPConnection:
         raise errors.SettingsError(f"{endpoint.url!r} is not a URL like http://127.0.0.1:8470")
     if parts.scheme == "http":
         return http.client.HTTPConnection(host, port, timeout=timeout_s)
-    context = ssl.create_default_context(cafile=None if endpoint.ca is None else str(endpoint.ca))
-    return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=context)
+    return http.client.HTTPSConnection(host, port, timeout=timeout_s, context=trusting(endpoint.ca))
+
+
+def trusting(ca: Path | None) -> ssl.SSLContext:
+    """Return a client's TLS context; ca: who may vouch for the server (PEM), None: the system's.
+
+    Raises SettingsError when the file cannot be used.
+    """
+    try:
+        return ssl.create_default_context(cafile=ca)
+    except (OSError, ssl.SSLError) as error:
+        raise errors.SettingsError(f"the CA file {ca} cannot be used: {error}") from error
 
 
 def decode(content: bytes, kind: type[T], service: str) -> T:

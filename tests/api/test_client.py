@@ -12,7 +12,7 @@ import pytest
 import skerry
 from edge_agent.api.testing import a_full_disk
 from skerry.client import Client
-from skerry.endpoint import find_agent
+from skerry.endpoint import Endpoint, find_agent
 from skerry.errors import (
     BlobError,
     BlobNotFound,
@@ -24,6 +24,7 @@ from skerry.errors import (
     TaskNotFound,
     WaitTimedOut,
 )
+from skerry.http import HttpConnection
 from skerry.problem import ProblemError
 from skerry.task import CommandSpec
 from skerry.testing import a_task
@@ -273,6 +274,18 @@ def _answer_nonsense(server: socket.socket) -> None:
 def test_what_is_no_url_is_named(url: str) -> None:
     with pytest.raises(SettingsError, match="is not a URL like"):
         Client(url=url).node()
+
+
+@pytest.mark.parametrize("content", [None, "no certificate"])
+def test_a_ca_file_that_cannot_be_used_is_named(tmp_path: Path, content: str | None) -> None:
+    ca = tmp_path / "ca.pem"
+    if content is not None:
+        ca.write_text(content)
+    endpoint = Endpoint(url="https://127.0.0.1:1", ca=ca)
+    http = HttpConnection(endpoint, service="coordinator", start_hint="skerry coordinator run")
+
+    with pytest.raises(SettingsError, match=r"CA file .*ca\.pem cannot be used"):
+        http.request("GET", "/")
 
 
 def test_the_agent_is_found_by_environment_then_settings_then_usual_places(tmp_path: Path) -> None:

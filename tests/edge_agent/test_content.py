@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from edge_agent.content import ContentCache, CoordinatorUnreachable
+from edge_agent.content import ContentCache
 from edge_agent.coordinator_http import CoordinatorContent
 from edge_agent.core.actions import FetchContent
 from edge_agent.core.events import ContentMissing, ContentReady, Event
 from edge_agent.homecoming import WANTED, Homecoming
 from skerry.blobs import BlobStore, name_of
 from skerry.clock import SystemClock
-from skerry.errors import BlobNotFound
+from skerry.errors import BlobNotFound, CoordinatorUnreachable
 from skerry.fence import Fence
 from skerry.identity import PrivateKey
 from skerry.ids import TaskId
