@@ -227,6 +227,19 @@ class PolicyReport(_Body, frozen=True, kw_only=True, tag_field="kind", tag="poli
     rollout: str = ""  #: under which the node was told of it
 
 
+class FederationReply(_Body, frozen=True, kw_only=True, tag_field="kind", tag="federation.reply"):
+    """What a node's training made of an instruction. Exactly one of inline, update and error is set."""
+
+    instruction_id: str
+    run_id: str
+    version: int  #: the version it trained from
+    num_examples: int = 0
+    inline: bytes = b""  #: a small packet of parameters
+    update: str = ""  #: content hash of a larger one, which is with the coordinator before this row
+    metrics: dict[str, float] = {}
+    error: str = ""  #: why there is no update; `superseded`: a newer instruction came before it began
+
+
 UpRow = (
     TaskOffered
     | TaskEnded
@@ -237,6 +250,7 @@ UpRow = (
     | StoreSalvaged
     | GateEvidence
     | PolicyReport
+    | FederationReply
 )
 
 # --- rows of the coordinator's stream to one node: its command log ------------------------------------------
@@ -291,7 +305,38 @@ class ActivatePolicy(_Body, frozen=True, kw_only=True, tag_field="kind", tag="po
     previous: str = ""  #: file hash of what the fleet runs otherwise
 
 
-DownRow = PlaceTask | RevokePlacement | TaskPlaced | TaskReturned | ActivatePolicy
+class FederationRequest(_Body, frozen=True, kw_only=True, tag_field="kind", tag="federation.request"):
+    """Train from one version of a model on what the node recorded; answered by a FederationReply.
+
+    A newer one of the same run replaces one that was not begun. The same one again changes nothing.
+    """
+
+    instruction_id: str
+    run_id: str
+    version: int
+    model: str  #: content hash of the packet of parameters
+    trainer: str
+    config: dict[str, bool | int | float | str] = {}
+    ttl_s: float = 0.0  #: powered-on seconds from its receipt after which nobody wants the answer
+    seed: int = 0
+
+
+class FederationOver(_Body, frozen=True, kw_only=True, tag_field="kind", tag="federation.over"):
+    """A run has ended: what was asked for it need not be done, nor answered."""
+
+    run_id: str
+    reason: str = ""
+
+
+DownRow = (
+    PlaceTask
+    | RevokePlacement
+    | TaskPlaced
+    | TaskReturned
+    | ActivatePolicy
+    | FederationRequest
+    | FederationOver
+)
 
 
 def row_of(message: UpRow | DownRow) -> tuple[str, bytes]:

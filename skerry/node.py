@@ -36,6 +36,7 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     machine: str = ""  #: processor architecture
     hardware_id: str = ""  #: fingerprint of the hardware; another one under a known key is a clone
     labels: dict[str, str] = {}
+    can_train: bool = False  #: its operator lets it take part in federated rounds, and it has what that needs
 
 
 class NodeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
