@@ -127,7 +127,8 @@ class RoundLedger(Protocol):
     def receive(self, replies: Sequence[Reply], wall_s: float) -> list[Refused | None]:
         """Store each reply that answers an instruction without one: None. Else count it and say why not.
 
-        A reply that carries an error is stored as a refusal of the code `node_error` or `superseded`.
+        A reply that carries an error is stored as a refusal of the code `node_error` or `superseded`, one
+        about another version than asked as `base_version`.
         """
         ...
 

@@ -181,6 +181,8 @@ class RuledLedger:
         )
         if reply.error:
             self._refuse(stored, _failure(reply.error[:_REASON_LIMIT]))
+        elif reply.base_version != entry.instruction.version:
+            self._refuse(stored, _other_version(entry.instruction.version, reply.base_version))
         else:
             self._tables.put_payload(reply.instruction_id, reply.inline)
         return None
@@ -290,6 +292,10 @@ def _failure(error: str) -> Refused:
     if error == "superseded":
         return Refused(code="superseded", reason="the node had a newer instruction before it began")
     return Refused(code="node_error", reason=error)
+
+
+def _other_version(asked: int, told: int) -> Refused:
+    return Refused(code="base_version", reason=f"version {asked} was asked, the reply is about {told}")
 
 
 def _by_version_and_node(entry: Entry) -> tuple[int, str]:
