@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from edge_agent.core.ruling import Ruling
+from edge_agent.policy_trial import PolicyTrial
 from policy.decide import Obstacle, decide, obstacle_of
 from policy.filters import executor_of
 from policy.port import DeviceView, Guard, NodeView, Scheduler
 from policy.profile import RuntimeProfile
 from skerry.clock import Instant
+from skerry.decision import Decision
 from skerry.ids import TaskId
 from skerry.task import TaskSpec
 
@@ -32,21 +34,29 @@ class PolicyDecider:
         self.profile = profile
         #: (device, executor) pairs out of use now, with the reason.
         self.suspects: Mapping[tuple[str, str], str] = {}
+        self.trial: PolicyTrial | None = None  #: of a learned policy, beside the scheduler
         self._wall_s = wall_s
 
     def __call__(self, task_id: TaskId, task: TaskSpec, node: NodeView, now: Instant) -> Ruling:
         """Return the ruling for this task on this snapshot of the node."""
         node = self._without_suspects(task, node)
-        decision = decide(
-            task_id,
-            task,
-            node,
-            guard=self.guard,
-            scheduler=self.scheduler,
-            profile=self.profile,
-            now=now,
-            wall_s=self._wall_s(),
-        )
+
+        def decide_with(scheduler: Scheduler) -> Decision:
+            return decide(
+                task_id,
+                task,
+                node,
+                guard=self.guard,
+                scheduler=scheduler,
+                profile=self.profile,
+                now=now,
+                wall_s=self._wall_s(),
+            )
+
+        if self.trial is None:
+            decision = decide_with(self.scheduler)
+        else:
+            decision = self.trial.decide(task_id, task, node, now, self.scheduler, decide_with)
         chosen = next((v.device for v in node.devices if v.device.device_id == decision.device), None)
         return Ruling(
             decision=decision,

@@ -24,7 +24,7 @@ from edge_agent.runtime_door import refuse_at_the_door
 from edge_agent.runtime_loop import CoreLoop
 from edge_agent.runtime_report import report_of
 from skerry.blobs import BlobStore
-from skerry.documents import ENDED, NodeReport, TaskChanged
+from skerry.documents import ENDED, NodeReport, PolicyStatus, TaskChanged
 from skerry.ids import TaskId, TaskIdSource, millisecond_of
 from skerry.node import Inventory
 from skerry.task import TaskSpec
@@ -32,7 +32,9 @@ from task_queue.operations import Cancel, Changed, Enqueue, Enqueued, Refused, R
 from task_queue.store import TaskFilter, TaskRecord
 
 if TYPE_CHECKING:
+    from edge_agent.policy_holder import PolicyHolder
     from edge_agent.uplink import Uplink
+    from skerry.identity import Enrolment
     from skerry.transport.port import Transport
 
 log = logging.getLogger(__name__)
@@ -51,6 +53,7 @@ class Agent:
         self.started_at = parts.clock.now()
         self.alarms: dict[str, str] = {}
         self.uplink: Uplink | None = None
+        self.policy: PolicyHolder | None = None
         self.measured = 0
         self._changes = Changes()
         self._waiters: dict[TaskId, list[asyncio.Future[None]]] = {}
@@ -79,6 +82,8 @@ class Agent:
         if self.parts.enrolment is not None:
             from edge_agent.runtime_uplink import build_uplink
 
+            self.policy = self._build_policy(self.parts.enrolment)
+            self.policy.start()
             self.uplink = build_uplink(self, self._transport)
             self.uplink.start()
         self._chores = [
@@ -103,6 +108,8 @@ class Agent:
         for chore in self._chores:
             chore.cancel()
         await asyncio.gather(*self._chores, return_exceptions=True)
+        if self.policy is not None:
+            await self.policy.close()
         await self.content.close()
         if self.uplink is not None:
             await self.uplink.stop()
@@ -179,6 +186,31 @@ class Agent:
         """See AgentFacade."""
         return await report_of(self)
 
+    def policy_status(self) -> PolicyStatus:
+        """See AgentFacade."""
+        if self.policy is not None:
+            return self.policy.status()
+        reason = "this node is not enrolled: nobody sends it a policy"
+        fallback = self.parts.decider.scheduler.name
+        return PolicyStatus(policy="", version="", state="off", fallback=fallback, reason=reason)
+
+    def _build_policy(self, enrolment: Enrolment) -> PolicyHolder:
+        from edge_agent.policy_holder import PolicyHolder  # it brings signatures, as the link does
+
+        parts = self.parts
+        holder = PolicyHolder(
+            parts.store,
+            parts.decider,
+            parts.blobs,
+            trusted_key=enrolment.coordinator_public_key,
+            have=self.content.have,
+            commit=self.loop.commit,
+            clock=parts.clock,
+            rng=parts.rng,
+        )
+        self.loop.seen.append(holder.seen)
+        return holder
+
     def not_ready_because(self) -> Sequence[str]:
         """See AgentFacade."""
         reasons = [text for name, text in self.alarms_now().items() if name in ("storage", "rules")]
@@ -250,6 +282,8 @@ class Agent:
     # --- chores
 
     def _attempt_ended(self, event: Event) -> None:
+        if isinstance(event, AttemptEnded) and self.policy is not None:
+            self.policy.ended(event)
         if isinstance(event, AttemptEnded) and event.report.status == "device_fault":
             self._look_at_health()  # so that the next decision does not choose the same device again
         self.loop.post(event)

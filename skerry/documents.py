@@ -144,6 +144,21 @@ class NodeReport(Document, frozen=True, kw_only=True):
     is_clock_trusted: bool = True
 
 
+class PolicyStatus(Document, frozen=True, kw_only=True):
+    """The learned policy on one node. state: off, fetching, refused, or where its gate stands."""
+
+    policy: str  #: file hash; empty: the fallback decides
+    version: str
+    state: str
+    fallback: str  #: the scheduler that decides otherwise
+    rollout: str = ""
+    reason: str = ""
+    is_loaded: bool = False  #: it is asked now
+    decisions: dict[str, int] = {}  #: by who decided: candidate, fallback
+    failures: dict[str, int] = {}  #: decisions of the candidate that were not taken, by kind
+    evidence: dict[str, float] = {}  #: figures of both arms, see the explanation of the gate
+
+
 class BlobStored(Document, frozen=True, kw_only=True):
     """The content is on disk under its hash."""
 

@@ -103,13 +103,17 @@ class Rollouts:
         active = self.book.active
         return self._go_on(active, at, fleet, tell) if active is not None else None
 
-    def connected(self, node: str, at: Now, tell: Tell) -> None:
-        """A node's session is open: tell it what it is to run now, if that is not what it was told last."""
+    def connected(self, node: str, at: Now, tell: Tell, *, store_epoch: str = "") -> None:
+        """A node's session is open: tell it what it is to run now, if that is not what it knows."""
         known = self.book.node(node)
-        if self._wanted(node) != (known.policy, known.rollout):
+        has_forgotten = known.told is not None and known.store_epoch not in ("", store_epoch)
+        if known.store_epoch != store_epoch:
+            self.book.put_node(replace(known, store_epoch=store_epoch))
+        if has_forgotten or self._wanted(node) != (known.policy, known.rollout):
             self._tell(node, at, tell)
         elif known.told is not None and not known.answered:
-            self.book.put_node(replace(known, told=Moment(at.now, at.wall_s)))
+            told = Moment(at.now, at.wall_s)
+            self.book.put_node(replace(known, told=told, store_epoch=store_epoch))
 
     def reported(
         self, node: str, said: PolicyReport | GateEvidence, at: Now, fleet: Fleet, tell: Tell
@@ -229,7 +233,10 @@ class Rollouts:
         policy, rollout_id = self._wanted(node)
         rollout = self.book.rollouts.get(rollout_id)
         told = Moment(at.now, at.wall_s)
-        self.book.put_node(NodePolicy(node=node, policy=policy, rollout=rollout_id, told=told))
+        epoch = self.book.node(node).store_epoch
+        self.book.put_node(
+            NodePolicy(node=node, policy=policy, rollout=rollout_id, told=told, store_epoch=epoch)
+        )
         manifest = encode_manifest(self.book.versions[policy].manifest).decode() if policy else ""
         tell(
             node,
@@ -237,6 +244,7 @@ class Rollouts:
                 rollout=rollout_id,
                 manifest=manifest,
                 gate=rollout.spec.gate if rollout and policy else {},
+                must_restart=bool(rollout and policy and rollout.spec.may_be_unproven),
                 previous=self.book.current.policy,
             ),
         )

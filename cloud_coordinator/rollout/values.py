@@ -120,6 +120,7 @@ class NodePolicy(_Value, frozen=True, kw_only=True):
     policy: str = ""  #: what it was told to run; empty: the fallback
     rollout: str = ""
     told: Moment | None = None  #: when, or when it was connected again since
+    store_epoch: str = ""  #: of the node's queue when it was told: another one has forgotten it
     answered: bool = False
     state: str = ""  #: its last word: a state of the gate, fetching, refused, off
     reason: str = ""

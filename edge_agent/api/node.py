@@ -11,7 +11,7 @@ import msgspec
 from aiohttp import web
 
 from edge_agent.api.keys import FACADE
-from skerry.documents import NodeReport, TaskChanged
+from skerry.documents import NodeReport, PolicyStatus, TaskChanged
 from skerry.ids import parse_task_id
 from skerry.web import STOPPING, Answer, Route, json_response, read_query
 
@@ -28,6 +28,11 @@ class EventsQuery(msgspec.Struct, frozen=True, kw_only=True):
 async def node(request: web.Request) -> web.StreamResponse:
     """Return what the node has and does now."""
     return json_response(await request.app[FACADE].report())
+
+
+async def policy(request: web.Request) -> web.StreamResponse:
+    """Return how the learned policy stands here."""
+    return json_response(request.app[FACADE].policy_status())
 
 
 async def events(request: web.Request) -> web.StreamResponse:
@@ -82,6 +87,13 @@ ROUTES = (
         handler=node,
         summary="This node: devices and their load, link, queue, refusals, alarms, version.",
         answers=(Answer(200, "The node as it is now.", NodeReport),),
+    ),
+    Route(
+        method="GET",
+        path="/v1/policy",
+        handler=policy,
+        summary="The learned policy on this node: where its gate stands, who decided how much, how both did.",
+        answers=(Answer(200, "The policy as it stands now.", PolicyStatus),),
     ),
     Route(
         method="GET",

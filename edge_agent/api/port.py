@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from typing import Protocol
 
 from skerry.blobs import BlobStore
-from skerry.documents import NodeReport, TaskChanged
+from skerry.documents import NodeReport, PolicyStatus, TaskChanged
 from skerry.ids import TaskId
 from skerry.task import TaskSpec
 from task_queue.operations import Changed, Enqueued, Refused
@@ -55,6 +55,10 @@ class AgentFacade(Protocol):
 
     async def report(self) -> NodeReport:
         """Return what the node has, does and knows of its link now."""
+        ...
+
+    def policy_status(self) -> PolicyStatus:
+        """Return how the learned policy stands here."""
         ...
 
     def not_ready_because(self) -> Sequence[str]:

@@ -14,7 +14,7 @@ from edge_agent.api.changes import Changes
 from skerry.blobs import BlobStore
 from skerry.clock import Clock
 from skerry.decision import Candidate, Decision
-from skerry.documents import ContentReport, LinkReport, NodeReport, QueueReport, TaskChanged
+from skerry.documents import ContentReport, LinkReport, NodeReport, PolicyStatus, QueueReport, TaskChanged
 from skerry.errors import StorageFailed
 from skerry.ids import TaskId, TaskIdSource
 from skerry.messages import Outcome
@@ -117,6 +117,10 @@ class StoreFacade:
             content=ContentReport(bytes_used=self.blobs.used_bytes, bytes_limit=self.blobs.quota_bytes),
             scheduler="by hand",
         )
+
+    def policy_status(self) -> PolicyStatus:
+        """See AgentFacade: there is none."""
+        return PolicyStatus(policy="", version="", state="off", fallback="none")
 
     def not_ready_because(self) -> Sequence[str]:
         """Return the reasons that the test gave."""

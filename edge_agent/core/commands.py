@@ -12,6 +12,7 @@ from skerry.fence import Fence
 from skerry.ids import parse_task_id
 from skerry.link.actions import ReceivedRow
 from skerry.messages import (
+    ActivatePolicy,
     Lane,
     LossReported,
     PlacementRefused,
@@ -22,10 +23,14 @@ from skerry.messages import (
     TaskReturned,
     row_of,
 )
-from task_queue.operations import AppendOutbox, Drop, Enqueue, Operation, RecordPlacement, Return
+from task_queue.operations import AppendOutbox, Drop, Enqueue, Operation, PutMeta, RecordPlacement, Return
 
 #: The node's lease ends before the coordinator's: the margin covers the way, and clocks that differ.
 LEASE_SHARE = 0.8
+
+
+#: Under this name the store keeps the last order about policies; the commit of it is what takes it up.
+POLICY_ORDER = "policy.order"
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +91,8 @@ def _operation(received: ReceivedRow, wall_s: float) -> Operation:
             return Return(
                 task_id=parse_task_id(message.task_id), fence=message.fence, outcome=message.outcome
             )
+        case ActivatePolicy():
+            return PutMeta(name=POLICY_ORDER, value=msgspec.to_builtins(message))
         case _:
             raise SpecError(received.problem or "not a command for a node", field="kind")
 

@@ -30,11 +30,18 @@ AWAITED = 4096
 UNSETTLED = 16
 
 
+def new_trial(policy: str, settings: GateSettings, seed: int) -> GateState:
+    """Return the state in which a candidate begins. seed: of the draws; the same one draws the same cells."""
+    reason = "beside the fallback first"
+    return GateState(policy=policy, stage=Stage.SHADOW, settings=settings, seed=seed, reason=reason)
+
+
 class Deal(msgspec.Struct, frozen=True, kw_only=True):
     """What a task asks for: what its outcome is measured by."""
 
     priority: int = 4
     deadline_s: float | None = None  #: from the decision
+    power_w: float = 0.0  #: of the chosen device, where it is known
 
     @property
     def scale_s(self) -> float:
@@ -66,8 +73,7 @@ class Gate:
 
     def begin_trial(self, policy: str, settings: GateSettings, seed: int) -> None:
         """Take up a new candidate; whatever was before is forgotten."""
-        self.state = GateState(policy=policy, stage=Stage.SHADOW, settings=settings, seed=seed)
-        self.state.reason = "beside the fallback first"
+        self.state = new_trial(policy, settings, seed)
         self._awaited.clear()
         self._block_began = self._last_decision = None
         self.is_worth_keeping = True
@@ -152,13 +158,13 @@ class Gate:
 
     # --- outcomes -------------------------------------------------------------------------------------
 
-    def ended(self, task_id: str, now: Instant, *, succeeded: bool, energy_j: float = 0.0) -> None:
+    def ended(self, task_id: str, now: Instant, *, succeeded: bool, runtime_s: float = 0.0) -> None:
         """A task ended on its device; a failure counts as a miss at the latest it could have been."""
         awaited = self._awaited.pop(task_id, None)
         if awaited is None:
             return
         latency_s = max(0.0, now.since(awaited.since))
-        self._credit(awaited, latency_s, succeeded=succeeded, energy_j=energy_j)
+        self._credit(awaited, latency_s, succeeded=succeeded, energy_j=awaited.deal.power_w * runtime_s)
         self._settle()
 
     def forget(self, task_id: str) -> None:

@@ -119,9 +119,9 @@ class Coordinator:
     def leave(self, node: str) -> None:
         self.fleet[node] = False
 
-    def come_back(self, node: str) -> None:
+    def come_back(self, node: str, store_epoch: str = "store-1") -> None:
         self.fleet[node] = True
-        self.rollouts.connected(node, self.at, self.tell)
+        self.rollouts.connected(node, self.at, self.tell, store_epoch=store_epoch)
 
     def policies_told(self, node: str) -> list[str]:
         """The policies a node was told, by their hash's first digit; "" is the fallback."""

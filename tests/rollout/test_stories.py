@@ -233,8 +233,11 @@ def test_deadlines_go_on_over_a_restart_of_the_coordinator(tmp_path: Path) -> No
 def test_a_node_whose_store_was_lost_is_told_again() -> None:
     there = Coordinator("n1", "n2")
     there.add("a")
+    there.come_back("n2", "store-1")
     there.done("a")
-    there.rollouts.reported("n2", PolicyReport(policy="", state="off"), there.at, there.fleet, there.tell)
+    there.come_back("n2", "store-1")
+    assert there.policies_told("n2") == ["a"]
+    there.come_back("n2", "store-2")
 
     assert there.policies_told("n2") == ["a", "a"]
 
