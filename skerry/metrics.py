@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector
@@ -29,10 +29,6 @@ class Metrics:
     def counter(self, name: str, what: str, labels: Sequence[str] = ()) -> Counter:
         """Return a counter; its shown name ends in `_total`."""
         return Counter(f"{self._prefix}_{name}", what, labels, registry=self.registry)
-
-    def gauge(self, name: str, what: str, labels: Sequence[str] = ()) -> Gauge:
-        """Return a value that goes up and down."""
-        return Gauge(f"{self._prefix}_{name}", what, labels, registry=self.registry)
 
     def histogram(
         self, name: str, what: str, labels: Sequence[str] = (), buckets_s: Sequence[float] = LATENCY_BUCKETS_S

@@ -10,7 +10,6 @@ from typing import Any
 import msgspec
 
 from skerry.clock import Instant
-from skerry.errors import StorageFailed
 from skerry.ids import TaskId
 from skerry.messages import Lane, Row
 from task_queue.limits import CHECKPOINT_S, Limits
@@ -45,7 +44,6 @@ class MemoryStore:
         self._leases: set[int] = set()
         self._epoch = epoch or secrets.token_hex(8)
         self._session = 0
-        self._failure = ""
         self.reopen(now)
 
     def reopen(self, now: Instant) -> None:
@@ -54,10 +52,6 @@ class MemoryStore:
         self._session += 1
         self._book = msgspec.json.decode(self._saved_book, type=Book)
         self._commit(settle_interrupted, now, is_opening=True)
-
-    def fail_commits(self, message: str) -> None:
-        """Make every commit fail with StorageFailed until it is called with an empty message."""
-        self._failure = message
 
     @property
     def epoch(self) -> str:
@@ -80,8 +74,6 @@ class MemoryStore:
         try:
             on_s = self._book.powered_on_s(now)
             work(self._transaction(on_s))
-            if self._failure:
-                raise StorageFailed(self._failure)
         except BaseException:
             self._tables.undo()
             self._book = msgspec.json.decode(book, type=Book)

@@ -22,11 +22,6 @@ class Backoff:
         self._ceiling_s = self._floor_s
         self._spread_s = 0.0
 
-    @property
-    def ceiling_s(self) -> float:
-        """The longest that the next delay can be when no spread is known."""
-        return self._ceiling_s
-
     def hint(self, spread_s: float) -> None:
         """Draw the next first delay from spread_s (fleet size ÷ allowed rate); 0 forgets it."""
         self._spread_s = max(0.0, spread_s)

@@ -101,11 +101,6 @@ class HubLink:
         """The node's newest session was welcomed and did not end."""
         return self._is_open
 
-    @property
-    def command_marks(self) -> dict[Lane, int]:
-        """What the node has applied of its command log, as far as this side knows."""
-        return self._sender.marks
-
     def handle(self, event: Event, now: Instant) -> list[Action]:
         """Return what is to be done about an event, in order."""
         match event:

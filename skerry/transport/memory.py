@@ -25,11 +25,6 @@ class Faults(msgspec.Struct, frozen=True, kw_only=True):
     reordering: bool = False  #: a message may overtake those before it
     bytes_per_s: float = 0.0  #: 0: as fast as you like
 
-    @property
-    def is_perfect(self) -> bool:
-        """Nothing is lost, repeated or overtaken."""
-        return not (self.loss or self.duplication or self.reordering)
-
 
 class MemoryBroker:
     """The clock, the wires, the subscriptions and the retained messages of one virtual network."""
@@ -184,6 +179,7 @@ class MemoryTransport:
         self._listener: Listener | None = None
         self._is_up = False
         self._spread_s = 0.0
+        self._rests_until_s = 0.0
         self._free_s = [0.0, 0.0]  # when each direction of the wire has sent what it was given
         self._last_s = [0.0, 0.0]  # when the last message of each direction arrives
 
@@ -213,11 +209,16 @@ class MemoryTransport:
 
     def wake(self) -> None:
         """Try to connect at the present moment."""
+        self._rests_until_s = 0.0
         self._broker.at(self._broker.now_s, self._try)
 
     def hint(self, spread_s: float) -> None:
         """Draw the delay of the next reconnect from this many virtual seconds."""
         self._spread_s = spread_s
+
+    def rest(self, for_s: float) -> None:
+        """Stay away for so many virtual seconds once the connection is lost; `wake` ends it."""
+        self._rests_until_s = self._broker.now_s + for_s
 
     def stop(self) -> None:
         """Disconnect in order and stop for good."""
@@ -233,6 +234,7 @@ class MemoryTransport:
             return
         self._is_up = False
         delay_s = max(self._broker.reconnect_s, self._broker.rng.uniform(0.0, self._spread_s))
+        delay_s = max(delay_s, self._rests_until_s - self._broker.now_s)
         self._broker.at(self._broker.now_s + delay_s, self._try)
         if self._listener is not None:
             self._listener.on_down(reason)

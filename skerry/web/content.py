@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 from aiohttp import web
 
@@ -27,6 +28,50 @@ Enter = Callable[[web.Request], BlobStore]
 MakeRoom = Callable[[web.Request, int], Awaitable[None]]
 
 
+class _Handlers:
+    """The handlers of one service's content store."""
+
+    def __init__(self, enter: Enter, make_room: MakeRoom | None) -> None:
+        self._enter = enter
+        self._make_room = make_room
+
+    async def get(self, request: web.Request) -> web.StreamResponse:
+        """Send content, or a range of it."""
+        store, name = self._enter(request), _name(request)
+        return web.FileResponse(await asyncio.to_thread(store.path, name), headers={"Content-Type": _BYTES})
+
+    async def head(self, request: web.Request) -> web.StreamResponse:
+        """Tell whether the content is here, and its size."""
+        store, name = self._enter(request), _name(request)
+        return web.Response(headers={"Content-Length": str(store.size(name)), "Content-Type": _BYTES})
+
+    async def put(self, request: web.Request) -> web.StreamResponse:
+        """Store content under its hash: verified, synced, whole or not at all."""
+        store, name = self._enter(request), _name(request)
+        status = 200 if store.has(name) else 201
+        if self._make_room is not None:
+            await self._make_room(request, request.content_length or CHUNK_BYTES)
+        with await asyncio.to_thread(store.receive, name) as sink:
+            async for chunk in request.content.iter_chunked(CHUNK_BYTES):
+                await asyncio.to_thread(sink.write, chunk)
+            await asyncio.to_thread(sink.commit)
+        return json_response(BlobStored(hash=name, size_bytes=store.size(name)), status=status)
+
+
+def _name(request: web.Request) -> str:
+    name = request.match_info["hash"]
+    if not is_content_hash(name):
+        raise problem(422, f"{name[:80]!r} is not of the form sha256:<64 hex digits>", field="hash")
+    return name
+
+
+_WHOLE = Answer(200, "The content.", media_type=_BYTES)
+_RANGE = Answer(206, "The range.", media_type=_BYTES)
+_HERE = Answer(200, "Yes.", media_type=_BYTES)
+_STORED = Answer(201, "It is on disk.", BlobStored)
+_KNOWN = Answer(200, "It was here already.", BlobStored)
+
+
 def content_routes(
     enter: Enter,
     *,
@@ -39,75 +84,32 @@ def content_routes(
 
     headers, refusals: what `enter` reads and answers beyond the rest.  is_open: `enter` decides who may.
     """
-
-    async def get(request: web.Request) -> web.StreamResponse:
-        store, name = enter(request), _name(request)
-        return web.FileResponse(await asyncio.to_thread(store.path, name), headers={"Content-Type": _BYTES})
-
-    async def head(request: web.Request) -> web.StreamResponse:
-        store, name = enter(request), _name(request)
-        return web.Response(headers={"Content-Length": str(store.size(name)), "Content-Type": _BYTES})
-
-    async def put(request: web.Request) -> web.StreamResponse:
-        store, name = enter(request), _name(request)
-        if make_room is not None:
-            await make_room(request, request.content_length or CHUNK_BYTES)
-        return await _receive(request, store, name)
-
-    shown = dict(headers or {})
+    handlers, shown = _Handlers(enter, make_room), dict(headers or {})
+    route = partial(Route, path=PATH, is_open=is_open)
     return (
-        Route(
+        route(
             method="GET",
-            path=PATH,
-            handler=get,
+            handler=handlers.get,
             summary="Get content, or a range of it.",
             headers={"Range": "one range of bytes", **shown},
-            answers=(
-                Answer(200, "The content.", media_type=_BYTES),
-                Answer(206, "The range.", media_type=_BYTES),
-            ),
+            answers=(_WHOLE, _RANGE),
             refusals=(*refusals, 404, 416, 422),
-            is_open=is_open,
         ),
-        Route(
+        route(
             method="HEAD",
-            path=PATH,
-            handler=head,
+            handler=handlers.head,
             summary="Is the content here, and how large is it?",
             headers=shown,
-            answers=(Answer(200, "Yes.", media_type=_BYTES),),
+            answers=(_HERE,),
             refusals=(*refusals, 404, 422),
-            is_open=is_open,
         ),
-        Route(
+        route(
             method="PUT",
-            path=PATH,
-            handler=put,
+            handler=handlers.put,
             summary="Store content under its hash.",
             body_media_type=_BYTES,
             headers=shown,
-            answers=(
-                Answer(201, "It is on disk.", BlobStored),
-                Answer(200, "It was here already.", BlobStored),
-            ),
+            answers=(_STORED, _KNOWN),
             refusals=(*refusals, 422, 507),
-            is_open=is_open,
         ),
     )
-
-
-async def _receive(request: web.Request, store: BlobStore, name: str) -> web.Response:
-    """Store a body under its hash: verified, synced, whole or not at all."""
-    status = 200 if store.has(name) else 201
-    with await asyncio.to_thread(store.receive, name) as sink:
-        async for chunk in request.content.iter_chunked(CHUNK_BYTES):
-            await asyncio.to_thread(sink.write, chunk)
-        await asyncio.to_thread(sink.commit)
-    return json_response(BlobStored(hash=name, size_bytes=store.size(name)), status=status)
-
-
-def _name(request: web.Request) -> str:
-    name = request.match_info["hash"]
-    if not is_content_hash(name):
-        raise problem(422, f"{name[:80]!r} is not of the form sha256:<64 hex digits>", field="hash")
-    return name

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 
 import msgspec
 from aiohttp import web
-from aiohttp.web_exceptions import HTTPRequestEntityTooLarge
 
 from skerry.decoding import MALFORMED, why_malformed
 from skerry.errors import SpecError
@@ -106,11 +105,3 @@ def json_response(value: Any, *, status: int = 200, headers: dict[str, str] | No
     return web.Response(
         body=msgspec.json.encode(value), status=status, content_type="application/json", headers=headers
     )
-
-
-#: Errors of aiohttp that mean the client went away or sent nonsense; they are no fault of ours.
-CLIENT_FAULTS: tuple[type[BaseException], ...] = (
-    HTTPRequestEntityTooLarge,
-    ConnectionError,
-    asyncio.IncompleteReadError,
-)
