@@ -230,6 +230,8 @@ class Uplink:
                     self._renew(since)
                 case do.Spread():
                     self._transport.hint(action.spread_s)
+                case do.Rest():
+                    self._transport.rest(action.for_s)
                 case _:
                     log.error("the link asked a node for %s", type(action).__name__)
 

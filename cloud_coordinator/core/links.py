@@ -19,6 +19,7 @@ from skerry.link.actions import (
     Quarantine,
     ReadRows,
     Refuse,
+    Rest,
     Send,
     SessionClosed,
     SessionMoved,
@@ -122,7 +123,7 @@ class Links:
                 turn.count("refused", node=name, reason=reason[:64])
             case Alarm(text):
                 turn.act(Report("error", text, name))
-            case Welcomed() | Spread() | LeasesHeld() | SessionMoved():
+            case Welcomed() | Spread() | LeasesHeld() | SessionMoved() | Rest():
                 pass  # the other side's
         return None
 

@@ -109,6 +109,12 @@ class Spread(_Action, frozen=True):
     spread_s: float
 
 
+class Rest(_Action, frozen=True):
+    """Edge: nobody here wants to hear this node: once the connection is lost, stay away for so long."""
+
+    for_s: float
+
+
 class Refuse(_Action, frozen=True):
     """A message was understood as little as nothing, or came too late; count it under reason."""
 
@@ -135,6 +141,7 @@ Action = (
     | SessionMoved
     | LeasesHeld
     | Spread
+    | Rest
     | Refuse
     | Alarm
 )

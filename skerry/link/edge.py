@@ -18,6 +18,7 @@ from skerry.link.actions import (
     Alarm,
     LeasesHeld,
     Refuse,
+    Rest,
     Send,
     SessionMoved,
     Spread,
@@ -230,7 +231,11 @@ class EdgeLink:
     def _hint(self, hint: Hint, now: Instant) -> list[Action]:
         if hint.boot_id not in ("", self._birth.boot_id):
             return []
-        actions: list[Action] = [Alarm(hint.reason)] if hint.reason else []
+        actions: list[Action] = []
+        if hint.reason:
+            actions.append(Alarm(hint.reason))
+        if hint.reason and hint.retry_after_s > 0:
+            actions.append(Rest(min(hint.retry_after_s, 3600.0)))
         if hint.spread_s > 0:
             actions.append(Spread(hint.spread_s))
         if self._is_superseded(hint):

@@ -14,7 +14,17 @@ from skerry.clock import Instant
 from skerry.envelope import KeyOf, Speaker, is_birth_out_of_date, open_envelope
 from skerry.errors import EnvelopeRefused, NotConnected
 from skerry.fence import Fence
-from skerry.link.actions import Action, Alarm, ApplyRows, ReadRows, Refuse, Send, SessionMoved, TrimOutbox
+from skerry.link.actions import (
+    Action,
+    Alarm,
+    ApplyRows,
+    ReadRows,
+    Refuse,
+    Rest,
+    Send,
+    SessionMoved,
+    TrimOutbox,
+)
 from skerry.link.edge import EdgeLink
 from skerry.link.events import (
     Applied,
@@ -215,6 +225,9 @@ class Peer:
                 self.store.trim(lane, upto)
             case ApplyRows():
                 self._later(lambda: self._commit(action))
+            case Rest(for_s):
+                assert self._transport is not None
+                self._transport.rest(for_s)
             case SessionMoved(session):
                 self._speaker = self._speaker.in_session(session)
             case Alarm(text):

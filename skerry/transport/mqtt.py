@@ -63,6 +63,7 @@ class MqttTransport:
         self._attempt: Session | None = None  # written by the thread; the loop only asks it to end
         self._in_flight = MAX_IN_FLIGHT
         self._said = ""
+        self._rests_until_s = 0.0
 
     def start(self, listener: Listener) -> None:
         """Begin connecting; call it on the event loop that shall hear the listener's calls."""
@@ -94,11 +95,16 @@ class MqttTransport:
     def wake(self) -> None:
         """Try to connect now, whatever the back-off says."""
         self._backoff.wake()
+        self._rests_until_s = 0.0
         self._woken.set()
 
     def hint(self, spread_s: float) -> None:
         """Draw the first delay of the next reconnect from spread_s (fleet size ÷ allowed rate)."""
         self._backoff.hint(spread_s)
+
+    def rest(self, for_s: float) -> None:
+        """Stay away for so long once the present connection is lost; `wake` ends it."""
+        self._rests_until_s = _boottime_s() + for_s
 
     def stop(self) -> None:
         """Disconnect in order and stop for good; nothing is said to the listener after this."""
@@ -127,14 +133,14 @@ class MqttTransport:
 
     def _try_once(self) -> float:
         """Connect and stay until it is over; return how long to wait before the next try."""
-        began = time.clock_gettime(time.CLOCK_BOOTTIME)
+        began = _boottime_s()
         session = self._connect_and_stay()
         self._in_flight = session.in_flight
         if session.must_retry or self._stopping.is_set():
             return 0.0
         self._report(session.reason, session.reason_code)
         if session.was_up:
-            self._backoff.session_ended(time.clock_gettime(time.CLOCK_BOOTTIME) - began)
+            self._backoff.session_ended(_boottime_s() - began)
         return self._delay_s(session)
 
     def _connect_and_stay(self) -> Session:
@@ -166,7 +172,9 @@ class MqttTransport:
     def _delay_s(self, session: Session) -> float:
         delay_s = self._backoff.next_delay_s()
         floor_s = SLOW_REASONS.get(session.reason_code, 0.0)
-        return min(self._settings.backoff_cap_s, floor_s + delay_s) if floor_s else delay_s
+        if floor_s:
+            delay_s = min(self._settings.backoff_cap_s, floor_s + delay_s)
+        return max(delay_s, self._rests_until_s - _boottime_s())
 
     def _report(self, reason: str, reason_code: int) -> None:
         if reason != self._said:
@@ -209,3 +217,7 @@ class MqttTransport:
     def _deliver(self, message: Message) -> None:
         if self._listener is not None:
             self._listener.on_message(message)
+
+
+def _boottime_s() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -69,6 +69,10 @@ class Transport(Protocol):
         """Draw the first delay of the next reconnect from this many seconds, as the coordinator asked."""
         ...
 
+    def rest(self, for_s: float) -> None:
+        """Stay away for so long once the present connection is lost; `wake` ends it."""
+        ...
+
     def stop(self) -> None:
         """Disconnect in order and stop for good."""
         ...

@@ -333,6 +333,21 @@ def test_wake_connects_at_once_whatever_the_back_off_says(harness: Harness) -> N
     harness.settle(lambda: heard.ups == 2)
 
 
+def test_a_transport_that_rests_stays_away_until_it_is_woken(harness: Harness) -> None:
+    resting, heard = connected(harness, "a")
+    _, others = connected(harness, "b")
+    resting.rest(600.0)
+    harness.break_broker()
+    harness.settle(lambda: len(heard.downs) == len(others.downs) == 1)
+
+    harness.restore_broker()
+    harness.settle(lambda: others.ups == 2)
+
+    assert heard.ups == 1
+    resting.wake()
+    harness.settle(lambda: heard.ups == 2)
+
+
 def test_a_retained_message_meets_those_who_come_later(harness: Harness) -> None:
     sender, _ = connected(harness, "a")
     _, early = connected(harness, "b", "a/state")
