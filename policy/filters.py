@@ -36,6 +36,17 @@ def device_verdicts(task: TaskSpec, device: Device, view: NodeView) -> tuple[Ver
     return tuple(verdict for check in FILTERS if (verdict := check(task, device, view)) is not None)
 
 
+def memory_now(task: TaskSpec, view: NodeView) -> Verdict | None:
+    """Return the word against a node whose memory is in use now.
+
+    For who chooses among nodes: on a node itself a task waits in its device's queue until there is room.
+    """
+    needs, free = task.resources.memory_bytes, view.free_memory_bytes
+    if needs <= free:
+        return None
+    return _no("memory-now", f"needs {in_units(needs)}, only {in_units(free)} is free now")
+
+
 def _usable(task: TaskSpec, device: Device, view: NodeView) -> Verdict | None:
     if device.usable:
         return None
@@ -80,10 +91,6 @@ def _memory(task: TaskSpec, device: Device, view: NodeView) -> Verdict | None:
     total = view.memory_bytes or view.free_memory_bytes
     if needs > total:
         return _no("memory", f"needs {in_units(needs)}, this node has {in_units(total)}")
-    if needs > view.free_memory_bytes:
-        return _no(
-            "memory-now", f"needs {in_units(needs)}, only {in_units(view.free_memory_bytes)} is free now"
-        )
     return None
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from cloud_coordinator.placement.request import PlacementRequest
 from cloud_coordinator.placement.snapshot import NodeState
-from policy.filters import TEMPORARY_FILTERS, device_verdicts
+from policy.filters import TEMPORARY_FILTERS, device_verdicts, memory_now
 from policy.port import Guard
 from skerry.decision import Verdict
 from skerry.node import Device
@@ -51,7 +51,11 @@ def feasible(task: TaskSpec, node: NodeState, guard: Guard) -> Feasible:
 def _by_device(task: TaskSpec, node: NodeState, guard: Guard) -> list[tuple[Verdict, ...]]:
     """What is denied to each device: rules are asked only of what can run the task."""
     view = node.view()
-    denied = [device_verdicts(task, device, view) for device in node.devices]
+    full = memory_now(task, view)
+    denied = [
+        device_verdicts(task, device, view) or ((full,) if full is not None else ())
+        for device in node.devices
+    ]
     able = [index for index, verdicts in enumerate(denied) if not verdicts]
     if able:
         words = guard.verdicts(task, view, [node.devices[index] for index in able])

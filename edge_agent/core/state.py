@@ -181,24 +181,25 @@ class State:
     def view(self, uptime_s: float) -> NodeView:
         """Return the snapshot a decision is made on.
 
-        Memory counts as free though running attempts use some: a decided task waits in its device's queue
-        until the node has room, which is checked when its turn comes.
+        A task may be decided for a node whose memory is in use now: it waits in its device's queue until
+        there is room, which is checked when its turn comes.
         """
         total = self.facts.memory_bytes
+        free = max(0, total - self.used_memory_bytes)
         return NodeView(
             node=self.facts.node,
             region=self.facts.region,
             site=self.facts.site,
             labels=self.facts.labels,
             memory_bytes=total,
-            free_memory_bytes=total,
+            free_memory_bytes=free,
             free_cpu_millicores=max(0, self.facts.cpu_millicores - self.used_cpu_millicores),
-            devices=tuple(_device_view(self.lanes[key], uptime_s, total) for key in sorted(self.lanes)),
+            devices=tuple(_device_view(self.lanes[key], uptime_s, free) for key in sorted(self.lanes)),
             queue_rule=QueueRule.PRIORITY,
         )
 
 
-def _device_view(lane: Lane, uptime_s: float, memory_bytes: int) -> DeviceView:
+def _device_view(lane: Lane, uptime_s: float, free_memory_bytes: int) -> DeviceView:
     remaining_s = _remaining_s(lane, uptime_s)
     return DeviceView(
         device=lane.device,
@@ -207,7 +208,7 @@ def _device_view(lane: Lane, uptime_s: float, memory_bytes: int) -> DeviceView:
         reserved=tuple(_reserved(entry, uptime_s) for entry in lane.queue),
         running=len(lane.running),
         queued=len(lane.queue),
-        free_memory_bytes=lane.device.memory_bytes or memory_bytes,
+        free_memory_bytes=lane.device.memory_bytes or free_memory_bytes,
     )
 
 

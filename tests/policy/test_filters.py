@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from policy.filters import FILTER_NAMES, TEMPORARY_FILTERS, device_verdicts, in_units
+from policy.filters import FILTER_NAMES, TEMPORARY_FILTERS, device_verdicts, in_units, memory_now
 from policy.port import NodeView
 from policy.testing import a_device, a_model_task, a_view
 from skerry.node import Device
@@ -80,9 +80,11 @@ def test_nothing_is_said_against_what_can_run_it(task: TaskSpec, device: Device)
 def test_memory_in_use_now_is_a_passing_trouble_and_too_little_memory_is_not() -> None:
     task = a_task(resources=Resources(memory_bytes=3 * GIB))
 
-    (busy,) = device_verdicts(task, CPU, a_view(CPU, free_memory_bytes=GIB))
+    busy = memory_now(task, a_view(CPU, free_memory_bytes=GIB))
     (small,) = device_verdicts(task, CPU, NodeView(node="n1", region="eu", free_memory_bytes=2 * GIB))
 
+    assert busy is not None
+    assert device_verdicts(task, CPU, a_view(CPU, free_memory_bytes=GIB)) == ()  # there it waits its turn
     assert (busy.rule, busy.message) == ("memory-now", "needs 3.0 GiB, only 1.0 GiB is free now")
     assert (small.rule, small.message) == ("memory", "needs 3.0 GiB, this node has 2.0 GiB")
     assert busy.rule in TEMPORARY_FILTERS
