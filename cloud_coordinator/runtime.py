@@ -68,6 +68,8 @@ class Runtime:
         self.term = core.term
         #: Called on the event loop whenever the core has answered a tick: the service is not stuck.
         self.on_tick: Callable[[], None] = lambda: None
+        #: Called on the event loop when answers to training instructions are on disk.
+        self.on_replies: Callable[[], None] = lambda: None
 
     @property
     def is_up(self) -> bool:
@@ -166,6 +168,8 @@ class Runtime:
                 self.senders.learn(record)
             case do.TaskPlacedFirst(_, _, waited_s):
                 self._figures.placed(waited_s)
+            case do.RepliesKept():
+                self.on_replies()
             case do.Report(level, text, node):
                 log.log(getattr(logging, level.upper()), "%s%s", f"{node}: " if node else "", text)
 

@@ -51,6 +51,10 @@ class TaskPlacedFirst(_Action, frozen=True):
     waited_s: float
 
 
+class RepliesKept(_Action, frozen=True):
+    """Answers to training instructions are on disk: whoever runs rounds is to take them."""
+
+
 class Report(_Action, frozen=True):
     """Log it. level: info, warning or error."""
 
@@ -59,4 +63,4 @@ class Report(_Action, frozen=True):
     node: str = ""
 
 
-Action = Say | MakePlan | Wake | KeyChanged | TaskPlacedFirst | Report
+Action = Say | MakePlan | Wake | KeyChanged | TaskPlacedFirst | RepliesKept | Report

@@ -11,8 +11,10 @@ import msgspec
 from cloud_coordinator.core import leases, links, planning, register
 from cloud_coordinator.core.actions import Action
 from cloud_coordinator.core.events import (
+    BirthDisregarded,
     BrokerDown,
     BrokerUp,
+    CommandsGiven,
     Event,
     Heard,
     NodeEnrolled,
@@ -32,7 +34,7 @@ from policy.port import Guard
 from policy.profile import RuntimeProfile
 from skerry.clock import Instant
 from skerry.errors import StorageFailed
-from skerry.link.events import LinkDown, LinkUp, Received, Tick
+from skerry.link.events import BirthRefused, LinkDown, LinkUp, Received, Tick
 from skerry.node import NodeRecord
 from skerry.task import blobs_of
 
@@ -170,12 +172,18 @@ class CoordinatorCore:
         match event:
             case Heard(node, kind, body):
                 self._links.give(turn, node, Received(kind, body))
+            case BirthDisregarded(node):
+                self._links.give(turn, node, BirthRefused())
             case BrokerUp():
                 leases.hear_again(turn)
                 self._links.give_all(turn, LinkUp())
             case BrokerDown():
                 turn.memory.deaf_since = turn.memory.deaf_since or turn.now
                 self._links.give_all(turn, LinkDown())
+            case CommandsGiven(commands, lane):
+                for node, command in commands:
+                    if node in turn.memory.nodes:
+                        turn.command(node, command, lane)
             case PlanMade(plan):
                 planning.take_plan(turn, plan)
             case PlanFailed(reason):

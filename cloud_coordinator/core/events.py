@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from cloud_coordinator.placement.request import Plan
+from skerry.messages import DownRow, Lane
 from skerry.node import NodeRecord
 
 
@@ -60,6 +61,16 @@ class NodeReleased(_Event, frozen=True):
     node: str
 
 
+class CommandsGiven(_Event, frozen=True):
+    """Another part of the coordinator has commands for nodes: (node, command), in order, in one lane.
+
+    Whoever is not enrolled any more is left out.
+    """
+
+    commands: tuple[tuple[str, DownRow], ...]
+    lane: Lane
+
+
 class PlanMade(_Event, frozen=True):
     """The answer to MakePlan."""
 
@@ -85,6 +96,7 @@ Event = (
     | NodeEnrolled
     | NodeRevoked
     | NodeReleased
+    | CommandsGiven
     | PlanMade
     | PlanFailed
     | Ticked

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from cloud_coordinator import rounds_inbox
 from cloud_coordinator.core import custody
 from cloud_coordinator.core.actions import Report
 from cloud_coordinator.core.turn import Turn
@@ -17,6 +18,7 @@ from skerry.ids import parse_task_id
 from skerry.link.actions import ReceivedRow
 from skerry.messages import (
     DecisionRecorded,
+    FederationReply,
     GateEvidence,
     Lane,
     LossReported,
@@ -78,6 +80,8 @@ def _take(turn: Turn, node: str, message: object) -> None:
             _refused(turn, node, message)
         case TaskWithdrawn():
             _withdrawn(turn, node, message)
+        case FederationReply():
+            rounds_inbox.keep(turn, node, message)
         case _:
             _noted(turn, node, message)
 

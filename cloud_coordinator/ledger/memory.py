@@ -252,6 +252,11 @@ class MemoryLedger:
         """Write a document, new or known."""
         self._set(self._documents, (kind, name), body)
 
+    def drop_document(self, kind: str, name: str) -> None:
+        """Forget a document; nothing happens when there is none."""
+        if (kind, name) in self._documents:
+            self._set(self._documents, (kind, name), _ABSENT)
+
     # --- counters ---------------------------------------------------------------------------------------
 
     def count(self, name: str, *, node: str = "", reason: str = "", by: int = 1) -> None:

@@ -164,6 +164,10 @@ class Ledger(Protocol):
         """Write a document, new or known: for what is few and always read whole (policies, rollouts)."""
         ...
 
+    def drop_document(self, kind: str, name: str) -> None:
+        """Forget a document; nothing happens when there is none."""
+        ...
+
     # --- counters ---------------------------------------------------------------------------------------
 
     def count(self, name: str, *, node: str = "", reason: str = "", by: int = 1) -> None:

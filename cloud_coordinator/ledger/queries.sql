@@ -152,6 +152,10 @@ SELECT body FROM document WHERE kind = :kind AND name = :name;
 -- every document of a kind
 SELECT name, body FROM document WHERE kind = :kind ORDER BY name;
 
+-- name: drop_document
+-- forget a document
+DELETE FROM document WHERE kind = :kind AND name = :name;
+
 -- name: put_document
 -- write a document, new or known
 INSERT INTO document VALUES (:kind, :name, :body)

@@ -235,6 +235,10 @@ class SqliteLedger:
         """Write a document, new or known."""
         self._run("put_document", kind=kind, name=name, body=body)
 
+    def drop_document(self, kind: str, name: str) -> None:
+        """Forget a document; nothing happens when there is none."""
+        self._run("drop_document", kind=kind, name=name)
+
     # --- counters ---------------------------------------------------------------------------------------
 
     def count(self, name: str, *, node: str = "", reason: str = "", by: int = 1) -> None:

@@ -371,6 +371,20 @@ def test_documents_are_kept_by_kind_and_name(reopen: Callable[[], Ledger]) -> No
     assert again.document("rollout", "b") is None
 
 
+def test_a_dropped_document_is_gone_and_an_undone_drop_is_not(ledger: Ledger) -> None:
+    with ledger.transaction():
+        ledger.put_document("policy", "a", b"1")
+        ledger.put_document("policy", "b", b"2")
+    with ledger.transaction():
+        ledger.drop_document("policy", "a")
+        ledger.drop_document("policy", "unknown")
+    with pytest.raises(KeyError), ledger.transaction():
+        ledger.drop_document("policy", "b")
+        raise KeyError("undo")
+
+    assert ledger.documents("policy") == [("b", b"2")]
+
+
 def test_a_document_of_an_undone_commit_is_not_there(ledger: Ledger) -> None:
     with ledger.transaction():
         ledger.put_document("policy", "a", b"1")
