@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
 
-import apsw
 import msgspec
 
 from federation.rounds.ledger import Entry, Refusal, Run, Version
 from federation.rounds.rules import RuledLedger
 from federation.values import ReplyState
-from skerry.errors import StorageFailed, StoreTooNew
+from skerry.database import open_ledger, translated
+from skerry.sql import load_schema, load_statements
 
 T = TypeVar("T")
 
 _PACKAGE = "federation.rounds"
-_NAMED = re.compile(r"^-- name: (\w+)\n((?:--[^\n]*\n)*)(.*?);$", re.MULTILINE | re.DOTALL)
-#: FULL: an acknowledged commit survives a power cut.
-_SETTINGS = ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "cache_size = -8000")
-_BUSY_TIMEOUT_MS = 5000
 
 
 class SqliteTables:
@@ -35,28 +29,20 @@ class SqliteTables:
         Raises StoreTooNew, leaving the file as it is; StorageFailed when the file cannot be used.
         """
         self._path = path
-        self._sql = _load_statements()
-        with self._translated():
-            self._db = apsw.Connection(str(path))
-            self._db.set_busy_timeout(_BUSY_TIMEOUT_MS)
-            schema = _load_schema()
-            self._refuse_newer(len(schema))  # before anything is written: the mode of the log is
-            for setting in _SETTINGS:
-                self._db.execute(f"PRAGMA {setting}").fetchall()
-            self._migrate(schema)
+        self._sql = load_statements(_PACKAGE)
+        self._db = open_ledger(path, load_schema(_PACKAGE))
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Make the block one synced commit; undone when it raises."""
-        with self._translated():
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:  # SQLite may have undone it itself when the disk failed
-                    self._db.execute("ROLLBACK")
-                raise
+        self._execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._execute("COMMIT")
+        except BaseException:
+            if self._db.in_transaction:  # SQLite may have undone it itself when the disk failed
+                self._execute("ROLLBACK")
+            raise
 
     def close(self) -> None:
         """Close in order."""
@@ -128,28 +114,16 @@ class SqliteTables:
 
     # --- inside -----------------------------------------------------------------------------------------
 
-    def _refuse_newer(self, known: int) -> None:
-        version = int(self._db.pragma("user_version"))
-        if version > known:
-            self._db.close()
-            raise StoreTooNew(
-                f"{self._path} has schema {version}, this version knows {known}: "
-                "start the version that wrote it; the file was left as it is"
-            )
-
-    def _migrate(self, schema: list[str]) -> None:
-        version = int(self._db.pragma("user_version"))
-        for number, script in enumerate(schema[version:], version + 1):
-            with self._db:
-                self._db.execute(script)
-                self._db.execute(f"PRAGMA user_version={number}")
+    def _execute(self, sql: str) -> None:
+        with translated(self._path):
+            self._db.execute(sql)
 
     def _run(self, statement: str, **values: Any) -> None:
-        with self._translated():
+        with translated(self._path):
             self._db.execute(self._sql[statement], values)
 
     def _rows(self, statement: str, **values: Any) -> list[Any]:
-        with self._translated():
+        with translated(self._path):
             return self._db.execute(self._sql[statement], values).fetchall()
 
     def _all(self, statement: str, kind: type[T], **values: Any) -> list[T]:
@@ -159,31 +133,7 @@ class SqliteTables:
         found = self._all(statement, kind, **values)
         return found[0] if found else None
 
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        try:
-            yield
-        except (apsw.CorruptError, apsw.NotADBError) as error:
-            raise StorageFailed(
-                f"{self._path} is damaged ({error}); restore a backup, or move the file away to begin anew"
-            ) from error
-        except apsw.FullError as error:
-            raise StorageFailed(f"the disk of {self._path} is full; free some space") from error
-        except apsw.Error as error:
-            raise StorageFailed(f"{self._path}: {error}") from error
-
 
 def sqlite_ledger(path: Path) -> RuledLedger:
     """Return the ledger in this file, made when missing.  Raises StoreTooNew or StorageFailed."""
     return RuledLedger(SqliteTables(path))
-
-
-def _load_statements() -> dict[str, str]:
-    text = (resources.files(_PACKAGE) / "queries.sql").read_text(encoding="utf-8")
-    return {match[1]: match[3] for match in _NAMED.finditer(text)}
-
-
-def _load_schema() -> list[str]:
-    folder = resources.files(_PACKAGE) / "schema"
-    files = sorted((entry.name, entry) for entry in folder.iterdir() if entry.name.endswith(".sql"))
-    return [entry.read_text(encoding="utf-8") for _, entry in files]
