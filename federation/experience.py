@@ -73,7 +73,7 @@ def read_experience(directory: Path) -> Experience:
 
 
 def episodes_of(experience: Experience, tasks: int) -> list[Episode]:
-    """Return the record in windows of `tasks` arrivals each, the latest last; the odd ones at the front are left.
+    """Return the record in windows of `tasks` arrivals each, the latest last; the first odd ones left out.
 
     Raises FederationError when it does not fill one window.
     """

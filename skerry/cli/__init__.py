@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from skerry.cli import agent, coordinator, explain, node, submit, tasks
+from skerry.cli import agent, coordinator, explain, node, policy, submit, tasks
 from skerry.cli.connect import JsonOption
 from skerry.cli.root import Root
 
@@ -69,6 +69,7 @@ app.command("explain")(explain.explain)
 app.command("devices")(node.devices)
 app.command("queue")(node.queue)
 app.add_typer(node.models, name="models")
+app.add_typer(policy.app, name="policy")
 
 
 def main() -> None:
