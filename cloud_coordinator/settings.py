@@ -19,6 +19,7 @@ from skerry.settings_example import commented_toml
 from skerry.transport.settings import MqttSettings, parse_address
 
 GIB = 1 << 30
+_CORE = Limits()  # its defaults are the settings'
 EXAMPLE_HEAD = """\
 # Settings of a Skerry coordinator. Every line that is commented out shows the default.
 # The environment counts more: SKERRY_COORDINATOR__API__LISTEN=127.0.0.1:9000 sets api.listen.
@@ -54,18 +55,18 @@ class PlacementTable(PlacementSettings, frozen=True, kw_only=True):
     """How tasks are placed across the fleet."""
 
     #: Requests that come within so many milliseconds are planned together.
-    batch_ms: Annotated[float, Meta(ge=0, le=10_000)] = 4.0
+    batch_ms: Annotated[float, Meta(ge=0, le=10_000)] = _CORE.batch_ms
     #: Seconds a placement stays valid when its node is not heard; then the task may be placed elsewhere.
-    lease_s: Annotated[float, Meta(ge=1, le=30 * 86400)] = 900.0
+    lease_s: Annotated[float, Meta(ge=1, le=30 * 86400)] = _CORE.lease_s
     #: A task that nobody can take is planned again after so many seconds, and when a node changes.
-    retry_s: Annotated[float, Meta(gt=0, le=3600)] = 2.0
+    retry_s: Annotated[float, Meta(gt=0, le=3600)] = _CORE.retry_s
 
 
 class NodesTable(_Table, frozen=True, kw_only=True):
     """What is asked of nodes."""
 
     #: How often a node reports its state; three missed reports make it stale.
-    state_interval_s: Annotated[float, Meta(gt=0, le=3600)] = 5.0
+    state_interval_s: Annotated[float, Meta(gt=0, le=3600)] = _CORE.state_interval_s
     token_valid_s: Annotated[float, Meta(gt=0)] = 86400.0  #: how long an enrolment token can be used
     enrol_per_minute: Annotated[int, Meta(ge=1)] = 120  #: enrolments above this rate are asked to come later
 
@@ -73,7 +74,7 @@ class NodesTable(_Table, frozen=True, kw_only=True):
 class LedgerTable(_Table, frozen=True, kw_only=True):
     """The durable state."""
 
-    keep_ended: Annotated[int, Meta(ge=0)] = 500_000  #: ended tasks that are kept for a look
+    keep_ended: Annotated[int, Meta(ge=0)] = _CORE.keep_ended  #: ended tasks that are kept for a look
 
 
 class ContentTable(_Table, frozen=True, kw_only=True):
@@ -134,7 +135,7 @@ class CoordinatorSettings(_Table, frozen=True, kw_only=True):
 
     @property
     def limits(self) -> Limits:
-        """The core's knobs."""
+        """The core's numbers."""
         return Limits(
             batch_ms=self.placement.batch_ms,
             lease_s=self.placement.lease_s,

@@ -22,6 +22,7 @@ from skerry.transport.settings import MqttSettings
 Positive = Annotated[float, Meta(gt=0)]
 Bytes = Annotated[int, Meta(ge=1 << 20)]
 MIB = 1 << 20
+_CORE = Limits()  # its defaults are the settings'
 EXAMPLE_HEAD = """\
 # Settings of a Skerry agent. Every line that is commented out shows the default.
 # The environment counts more: SKERRY_AGENT__NODE__NAME=edge-7 sets node.name.
@@ -86,7 +87,7 @@ class SchedulerSettings(_Table, frozen=True, kw_only=True):
 
     #: one of those in policy.baselines.registry
     name: str = "min-increase"
-    window: Annotated[int, Meta(ge=1, le=4096)] = 256  #: ready tasks that are decided ahead
+    window: Annotated[int, Meta(ge=1, le=4096)] = _CORE.window  #: ready tasks that are decided ahead
 
 
 class RulesSettings(_Table, frozen=True, kw_only=True):
@@ -109,12 +110,13 @@ class LimitSettings(_Table, frozen=True, kw_only=True):
 
     cpu_millicores: Annotated[int, Meta(ge=1)] | None = None  #: default: all that was found
     memory_bytes: Bytes | None = None  #: default: nine tenths of what was found
-    stop_grace_s: Annotated[float, Meta(ge=0)] = 20.0  #: what running attempts get when the agent stops
-    handover_after_s: Positive = (
-        60.0  #: a task that no device takes for this long is offered to the coordinator
-    )
-    retry_base_s: Positive = 1.0  #: tries wait a random time up to this, doubled with each
-    retry_most_s: Positive = 300.0
+    #: What running attempts get when the agent stops.
+    stop_grace_s: Annotated[float, Meta(ge=0)] = _CORE.stop_grace_s
+    #: A task that no device takes for this long is offered to the coordinator.
+    handover_after_s: Positive = _CORE.handover_after_s
+    #: Tries wait a random time up to this, doubled with each.
+    retry_base_s: Positive = _CORE.retry_base_s
+    retry_most_s: Positive = _CORE.retry_most_s  #: the longest such wait
 
 
 class AgentSettings(_Table, frozen=True, kw_only=True):

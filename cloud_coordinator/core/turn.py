@@ -8,10 +8,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated
 
 import msgspec
-from msgspec import Meta
 
 from cloud_coordinator.core.actions import Action
 from cloud_coordinator.core.queue import PlanQueue
@@ -19,6 +17,7 @@ from cloud_coordinator.ledger.port import Ledger
 from cloud_coordinator.ledger.values import LedgerTask, Moment
 from cloud_coordinator.placement.settings import PlacementSettings
 from cloud_coordinator.placement.snapshot import Reservation
+from cloud_coordinator.rollout.core import Rollouts
 from policy.port import Guard
 from policy.profile import RuntimeProfile
 from skerry.clock import Instant
@@ -32,18 +31,18 @@ CALLED_PER_PLACE = 3
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """The core's own knobs."""
+    """The core's own numbers; the settings check them."""
 
     #: Requests that come within so many milliseconds are planned together.
-    batch_ms: Annotated[float, Meta(ge=0, le=10_000)] = 4.0
+    batch_ms: float = 4.0
     #: Powered-on seconds a placement stays valid when its node is not heard.
-    lease_s: Annotated[float, Meta(ge=1, le=30 * 86400)] = 900.0
+    lease_s: float = 900.0
     #: A task that nobody can take is planned again after so many seconds (and when a node changes).
-    retry_s: Annotated[float, Meta(gt=0, le=3600)] = 2.0
+    retry_s: float = 2.0
     #: How often a node reports its state; three missed reports make it stale.
-    state_interval_s: Annotated[float, Meta(gt=0, le=3600)] = 5.0
+    state_interval_s: float = 5.0
     #: Ended tasks kept in the ledger.
-    keep_ended: Annotated[int, Meta(ge=0)] = 500_000
+    keep_ended: int = 500_000
 
 
 @dataclass
@@ -89,6 +88,7 @@ class Turn:
     placement: PlacementSettings
     guard: Guard
     profile: RuntimeProfile
+    rollouts: Rollouts
     term: int
     now: Instant
     wall_s: float
