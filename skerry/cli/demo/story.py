@@ -40,7 +40,7 @@ _FAR = {"north": ("pitch-on-tpu", "count-in-south"), "south": ("pitch-on-npu", "
 _TASKS_A_NODE = 100
 _PAUSE_S = 0.2
 _DRAIN_TIMEOUT_S = 180.0
-_POLL_S = 0.1
+_POLL_S = 0.05
 
 Say = Callable[[str], None]
 
@@ -111,6 +111,7 @@ def _outage(fleet: Fleet, log: SubmissionLog, submitters: list[Submitter], say: 
     cut_at = time.monotonic()
     say(f"{' and '.join(CUT_OFF)} are cut off; they go on taking and finishing local work")
     until(0.5)
+    _wait(lambda: _is_working(fleet, KILLED), submitters, f"{KILLED} to be in mid-work")
     fleet.agents[KILLED].kill()
     say(f"{KILLED} was killed (SIGKILL) in mid-work")
     until(0.6)
@@ -122,6 +123,11 @@ def _outage(fleet: Fleet, log: SubmissionLog, submitters: list[Submitter], say: 
     outage_s = time.monotonic() - cut_at
     say(f"the link is back after {outage_s:.1f} s")
     return outage_s
+
+
+def _is_working(fleet: Fleet, name: str) -> bool:
+    with Client(socket=fleet.agents[name].socket_path) as client:
+        return any(load.running for load in client.node().load.values())
 
 
 def _wait(condition: Callable[[], bool], submitters: list[Submitter], what: str) -> None:

@@ -87,7 +87,7 @@ def judge(
         winners = {f for e in known for f, ended in e.attempts.items() if ended == "succeeded"}
         if len(winners) > 1 or lines[task_id][home.fence] > 1:
             twice += 1
-        cut_short += sum(count for fence, count in lines[task_id].items() if fence != home.fence)
+        cut_short += sum(ended == "interrupted" for e in known for ended in e.attempts.values())
         problems += _disagreements(task_id, home, known, ledger.get(task_id), lines[task_id])
     return Verdict(
         submitted=len(by_id),

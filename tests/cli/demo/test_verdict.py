@@ -31,7 +31,7 @@ def test_four_records_that_agree_are_clean() -> None:
     assert reckon().is_clean
 
 
-def test_an_attempt_cut_short_may_leave_a_line_and_is_counted() -> None:
+def test_an_attempt_cut_short_is_counted_and_may_leave_a_line() -> None:
     verdict = reckon([*EFFECTS, Effect(task_id="t", fence="-/1")])
 
     assert verdict.is_clean
