@@ -9,6 +9,8 @@ from skerry.ids import TaskId
 from skerry.task import TaskSpec, blobs_of
 from task_queue.operations import Refused
 
+#: What to do about a task that asks for more than there is.
+_ASK_LESS = "ask for less; `skerry devices` lists what this node has"
 #: Stands for the id that a task at the door does not have yet.
 _NO_ID = TaskId("0" * 32)
 
@@ -38,12 +40,12 @@ def _beyond_this_node(parts: Parts, task: TaskSpec) -> str:
     if need.memory_bytes > facts.memory_bytes:
         return (
             f"resources.memory_bytes: it needs {in_units(need.memory_bytes)}, "
-            f"{facts.node} has {in_units(facts.memory_bytes)} and no coordinator to ask for more"
+            f"{facts.node} has {in_units(facts.memory_bytes)} and no coordinator to ask for more: {_ASK_LESS}"
         )
     if need.cpu_millicores > facts.cpu_millicores:
         return (
             f"resources.cpu_millicores: it needs {need.cpu_millicores}, "
-            f"{facts.node} has {facts.cpu_millicores} and no coordinator to ask for more"
+            f"{facts.node} has {facts.cpu_millicores} and no coordinator to ask for more: {_ASK_LESS}"
         )
     return ""
 
@@ -51,4 +53,9 @@ def _beyond_this_node(parts: Parts, task: TaskSpec) -> str:
 def _never_here(parts: Parts, core: CoreState, task: TaskSpec) -> str:
     now = parts.clock.now()
     ruling = parts.decider(_NO_ID, task, core.view(now.uptime_s), now)
-    return ruling.decision.reason if ruling.is_permanent else ""
+    if not ruling.is_permanent:
+        return ""
+    return (
+        f"{ruling.decision.reason}; this node has no coordinator that could place it on another: change the "
+        "task, or enrol the node (`skerry enrol`)"
+    )

@@ -223,7 +223,7 @@ class BlobStore:
         path = self._path(name)
         with self._lock, _translated(name):
             if not path.parent.is_dir():
-                path.parent.mkdir(mode=0o700)
+                path.parent.mkdir(parents=True, mode=0o700)
                 _sync_directory(path.parent.parent)
             temporary.replace(path)
             _sync_directory(path.parent)
@@ -295,6 +295,7 @@ class Sink:
         self._hash = hashlib.sha256()
         self._size = 0
         with _translated(name or "new content"):
+            (store.root / "incoming").mkdir(parents=True, exist_ok=True, mode=0o700)  # someone may tidy up
             fd, text = tempfile.mkstemp(dir=store.root / "incoming")
         self._file = os.fdopen(fd, "wb")
         self._path = Path(text)

@@ -77,6 +77,7 @@ RULES: dict[type[BaseException], ProblemRule] = {
     ),
     errors.BlobNotFound: ProblemRule(404, "blob-not-found", "There is no such content"),
     errors.BlobCorrupt: ProblemRule(422, "blob-corrupt", "The content does not match its hash"),
+    errors.BlobError: ProblemRule(507, "blob-storage", "The content could not be stored or read", None, 5.0),
     errors.BlobQuotaExceeded: ProblemRule(507, "blob-quota", "The content store is full"),
     errors.NoFeasibleNode: ProblemRule(422, "no-feasible-node", "No node can run this"),
     errors.StalePlan: ProblemRule(409, "stale-plan", "The fleet changed meanwhile"),

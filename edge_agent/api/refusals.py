@@ -20,13 +20,8 @@ _ANSWERS: dict[str, tuple[int, str, str, float | None]] = {
     "not_allowed": (409, "not-allowed-now", "see its present state with `skerry tasks show`", None),
     "lease_lost": (409, "lease-lost", "another attempt owns it now", None),
     "fenced": (409, "lease-lost", "a later placement owns it now", None),
-    "unsatisfiable": (
-        422,
-        "unsatisfiable",
-        "ask for less, or for what the devices have: `skerry devices`",
-        None,
-    ),
-    "stopping": (503, "stopping", "the agent is stopping: send it again when it is back", 2.0),
+    "unsatisfiable": (422, "unsatisfiable", "", None),
+    "stopping": (503, "stopping", "send it again when it is back", 2.0),
 }
 
 

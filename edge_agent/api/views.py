@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from policy.filters import in_units
 from skerry.decision import Decision, explain
 from skerry.documents import AttemptView, Explanation, TaskView
-from skerry.task import TaskSpec
+from skerry.task import Accelerator, TaskSpec
 from task_queue.store import Attempt, TaskRecord
 from task_queue.task import FINAL, State
 
@@ -20,6 +21,14 @@ _STATE_IN_WORDS = {
     State.EXPIRED: "ran out of time",
     State.CANCELLED: "was cancelled",
     State.UNKNOWN: "was interrupted; it may or may not have taken effect, and is not run again",
+}
+
+_DEVICES_IN_WORDS: dict[Accelerator, str] = {
+    "any": "whichever device is best",
+    "none": "the CPU",
+    "gpu": "a GPU",
+    "npu": "an NPU",
+    "tpu": "a TPU",
 }
 
 
@@ -66,7 +75,7 @@ def explanation(record: TaskRecord) -> Explanation:
     if record.outcome is not None:
         lines += ["", _outcome_in_words(record)]
     if not record.attempts and record.decision is None:
-        lines += ["", f"Nothing was decided yet. {_wishes(record.task)}"]
+        lines += ["", f"No attempt was made yet. {_wishes(record.task)}"]
     return Explanation(
         task_id=record.task_id,
         state=record.state.value,
@@ -85,6 +94,8 @@ def _where(record: TaskRecord) -> str:
     if record.placed_on:
         is_away = record.state is State.HANDED_OVER
         return f", which placed it on {record.placed_on}" if is_away else f" on {record.placed_on}"
+    if record.state is State.BLOCKED:
+        return f", {record.task.ordering_key!r}"
     if record.waiting_for and record.state not in FINAL:
         return f": {record.waiting_for}"
     return f"; it was placed here by the coordinator for {record.home_node}" if record.home_node else ""
@@ -108,6 +119,6 @@ def _outcome_in_words(record: TaskRecord) -> str:
 def _wishes(task: TaskSpec) -> str:
     wish = task.resources
     return (
-        f"It asks for {wish.cpu_millicores} millicores, {wish.memory_bytes} bytes of memory "
-        f"and accelerator {wish.accelerator}."
+        f"It asks for {wish.cpu_millicores} CPU millicores, {in_units(wish.memory_bytes)} of memory "
+        f"and {_DEVICES_IN_WORDS[wish.accelerator]}."
     )

@@ -14,7 +14,7 @@ def write_settings(file: Path, text: str, *, force: bool) -> None:
     Raises SettingsError when the file is there and not force, or cannot be written.
     """
     try:
-        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_private(file.parent)
         flags = os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if force else os.O_EXCL)
         with os.fdopen(os.open(file, flags, 0o600), "w", encoding="utf-8") as out:
             out.write(text)
@@ -31,8 +31,10 @@ def make_private(directory: Path) -> Path:
     """Make a directory (mode 0700) when it is missing and return it.  Raises SettingsError."""
     try:
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except FileExistsError as error:
+        raise SettingsError(f"{directory} is a file, not a directory: choose another place") from error
     except OSError as error:
-        raise SettingsError(f"{directory} cannot be made: {error.strerror}") from error
+        raise SettingsError(f"the directory {directory} cannot be made: {error.strerror}") from error
     return directory
 
 

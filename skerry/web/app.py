@@ -168,7 +168,7 @@ def _problems(
                 raise
             return problem_response(_of_http(error), request)
         except ConnectionError:
-            return web.Response(status=499)  # the client went away: there is nobody to tell, and no error here
+            return web.Response(status=499)  # the client went away: there is nobody to tell
         except Exception as error:
             shown = problem_of(error, request=request[REQUEST_ID], extra=rules)
             if shown.status >= 500:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -253,3 +254,11 @@ def test_a_full_disk_is_refused_by_name(store: BlobStore) -> None:
             sink.write(b"x")
 
     assert store.used_bytes == 0
+
+
+def test_folders_that_someone_removed_are_made_again(store: BlobStore) -> None:
+    shutil.rmtree(store.root)
+
+    name = store.put_bytes(b"hello")
+
+    assert store.path(name).read_bytes() == b"hello"

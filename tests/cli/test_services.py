@@ -145,3 +145,15 @@ def test_a_broken_settings_file_is_named(skerry: Skerry, tmp_path: Path) -> None
 
     assert result.exit_code == 2
     assert "agent.toml is not valid TOML" in result.stderr
+
+
+@pytest.mark.parametrize("service", ["agent", "coordinator"])
+def test_init_in_the_place_of_a_file_says_that_it_is_one(
+    skerry: Skerry, tmp_path: Path, service: str
+) -> None:
+    (tmp_path / "home").write_text("mine")
+
+    result = skerry(service, "init", "home")
+
+    assert result.exit_code == 2
+    assert f"{tmp_path / 'home'} is a file, not a directory" in result.stderr

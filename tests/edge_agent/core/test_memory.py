@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from edge_agent.core.ruling import Ruling
 from edge_agent.testing import World
 from policy.port import NodeView
-from skerry.task import Resources
+from skerry.clock import Instant
+from skerry.ids import TaskId
+from skerry.task import Resources, TaskSpec
 from skerry.testing import a_task
 from task_queue.task import State
 
@@ -20,7 +23,12 @@ def test_a_decision_sees_what_is_free_and_a_task_that_fits_later_starts_as_soon_
     world = make_world()
     seen: list[NodeView] = []
     decide = world.core._decide
-    world.core._decide = lambda *asked: (seen.append(asked[2]), decide(*asked))[1]
+
+    def watched(task_id: TaskId, task: TaskSpec, node: NodeView, now: Instant) -> Ruling:
+        seen.append(node)
+        return decide(task_id, task, node, now)
+
+    world.core._decide = watched
 
     (first,) = world.submit(a_task(resources=BIG))
     world.run_for(0.5)
