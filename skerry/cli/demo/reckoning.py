@@ -43,7 +43,7 @@ def ask_agents(fleet: Fleet, submissions: Sequence[Submission], kinds: dict[str,
         if view.state != "done" or outcome is None or not kinds[entry.kind].is_right(entry.number, outcome):
             wrong.append(f"{entry.task_id} ({entry.kind}) ended {view.state} without the known answer")
             continue
-        where[entry.kind][f"{outcome.device_class} on {outcome.node}"] += 1
+        where[entry.kind][f"{_label(outcome.device_class)} on {outcome.node}"] += 1
         if view.placed_on:
             across.append(entry)
     explained = clients[across[0].node].explain(across[0].task_id).text if across else ""
@@ -57,6 +57,11 @@ def ask_agents(fleet: Fleet, submissions: Sequence[Submission], kinds: dict[str,
         placement_ms=tuple(trips),
         explained=explained,
     )
+
+
+def _label(device_class: str) -> str:
+    """Name a device class for people: every board of this fleet but the processor is emulated."""
+    return device_class if device_class == "cpu" else f"{device_class} (emulated)"
 
 
 def read_files(fleet: Fleet, submissions: Sequence[Submission], witness: Path) -> Verdict:

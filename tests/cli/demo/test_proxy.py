@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 from collections.abc import Iterator
@@ -29,7 +30,7 @@ def echo_port() -> Iterator[int]:
 
 
 def _echo(link: socket.socket) -> None:
-    with link:
+    with link, contextlib.suppress(OSError):  # the proxy may close hard
         while chunk := link.recv(4096):
             link.sendall(chunk)
 
