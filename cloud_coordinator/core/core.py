@@ -6,9 +6,11 @@ the twin. Actions may be performed only after the outermost transaction is synce
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 import msgspec
 
-from cloud_coordinator.core import leases, links, planning, register
+from cloud_coordinator.core import leases, links, planning, policies, register
 from cloud_coordinator.core.actions import Action
 from cloud_coordinator.core.events import (
     BirthDisregarded,
@@ -30,6 +32,7 @@ from cloud_coordinator.ledger.port import Ledger
 from cloud_coordinator.ledger.values import LedgerTask, TaskFilter, TaskState
 from cloud_coordinator.placement.settings import PlacementSettings
 from cloud_coordinator.placement.snapshot import Reservation
+from cloud_coordinator.rollout.core import Rollouts
 from policy.port import Guard
 from policy.profile import RuntimeProfile
 from skerry.clock import Instant
@@ -37,6 +40,8 @@ from skerry.errors import StorageFailed
 from skerry.link.events import BirthRefused, LinkDown, LinkUp, Received, Tick
 from skerry.node import NodeRecord
 from skerry.task import blobs_of
+
+T = TypeVar("T")
 
 #: Pruning looks at counts only, but need not do so each second.
 PRUNE_EVERY_S = 30.0
@@ -68,6 +73,7 @@ class CoordinatorCore:
         self._pruned_at = now
         self.term = ledger.begin_term()
         self.memory = Memory(deaf_since=now)
+        self.rollouts = Rollouts(ledger)
         self.load(now, wall_s)
 
     @property
@@ -79,6 +85,7 @@ class CoordinatorCore:
         """Make the memory again from the ledger (after a start, or after a commit that failed)."""
         heard = {name: node.last_heard for name, node in self.memory.nodes.items()}
         self._links.drop_all()
+        self.rollouts = Rollouts(self.ledger)
         self.memory = Memory(revision=self.memory.revision + 1, deaf_since=self.memory.deaf_since)
         for record in self.ledger.nodes():
             self.memory.nodes[record.name] = NodeNow(record, heard.get(record.name, now))
@@ -131,6 +138,16 @@ class CoordinatorCore:
             turn = self._turn(now, wall_s)
             register.admit_token(turn, digest, valid_s=valid_s, node=node, region=region)
 
+    def ask_rollouts(
+        self, asked: policies.Asked[T], now: Instant, wall_s: float
+    ) -> tuple[T, list[Action]]:
+        """Have a wish about policies done; return the answer, and actions.  Raises PolicyError."""
+        turn = self._turn(now, wall_s)
+        with self.ledger.transaction():
+            answer = policies.ask(turn, self.rollouts, asked)
+            self._links.send_grown(turn)
+        return answer, turn.actions
+
     def node(self, name: str) -> NodeRecord | None:
         """Return a node as it is now, load and last word included."""
         known = self.memory.nodes.get(name)
@@ -163,6 +180,7 @@ class CoordinatorCore:
             placement=self._placement,
             guard=self._guard,
             profile=self._profile,
+            rollouts=self.rollouts,
             term=self.term,
             now=now,
             wall_s=wall_s,
@@ -220,6 +238,7 @@ class CoordinatorCore:
                 register.watch(turn)
                 leases.lapse(turn)
             leases.expire(turn)
+            policies.tick(turn)
         if turn.now.since(self._pruned_at) >= PRUNE_EVERY_S:
             self._pruned_at = turn.now
             forgotten = turn.ledger.prune(self._limits.keep_ended)

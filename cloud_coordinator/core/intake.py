@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cloud_coordinator import rounds_inbox
-from cloud_coordinator.core import custody
+from cloud_coordinator.core import custody, policies
 from cloud_coordinator.core.actions import Report
 from cloud_coordinator.core.turn import Turn
 from cloud_coordinator.ledger.values import DeadLetter, LedgerTask, Mark, TaskState, is_for_good
@@ -23,6 +23,7 @@ from skerry.messages import (
     Lane,
     LossReported,
     PlacementRefused,
+    PolicyReport,
     StoreSalvaged,
     TaskEnded,
     TaskOffered,
@@ -243,7 +244,7 @@ def _noted(turn: Turn, node: str, message: UpRow | object) -> None:
             turn.act(Report("error", text, node))
         case DecisionRecorded():
             turn.count("decisions", node=node, reason=message.decision.decided_by[:64])
-        case GateEvidence():
-            turn.count("gate_evidence", node=node, reason=f"{message.policy}: {message.gate_state}"[:128])
+        case GateEvidence() | PolicyReport():
+            policies.reported(turn, node, message)
         case _:
             raise SpecError(f"{type(message).__name__} is not a row that a node sends")

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from cloud_coordinator.core import leases
+from cloud_coordinator.core import leases, policies
 from cloud_coordinator.core.actions import KeyChanged, Report
 from cloud_coordinator.core.turn import NodeNow, Turn
 from cloud_coordinator.ledger.values import Token
@@ -48,6 +48,7 @@ def born(turn: Turn, node: NodeNow, birth: Birth) -> None:
         status="online",
     )
     _give_another_chance(turn, old.name)
+    policies.connected(turn, node)
 
 
 def state_reported(turn: Turn, node: NodeNow, state: State) -> None:

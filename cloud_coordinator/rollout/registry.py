@@ -9,9 +9,6 @@ from cloud_coordinator.rollout.values import PolicyVersion, VersionState
 from skerry.errors import PolicyError
 from skerry.policy_manifest import Comparison, PolicyManifest
 
-#: A version beats the fallback when the upper 95 % bound of the ratio of their costs is below this.
-BEATS_BELOW = 1.0
-
 
 class Vetted(msgspec.Struct, frozen=True, kw_only=True):
     """What trying a version out in a process of its own found. refused: why it cannot be used at all."""
@@ -30,19 +27,22 @@ def add(book: Book, manifest: PolicyManifest, *, by: str, wall_s: float) -> Poli
     return version
 
 
-def vetted(book: Book, policy: str, result: Vetted) -> PolicyVersion | None:
+def vetted(book: Book, policy: str, result: Vetted, *, beats_below: float = 1.0) -> PolicyVersion | None:
     """Write what vetting found; None when that version no longer waits for it."""
     known = book.versions.get(policy)
     if known is None or known.state is not VersionState.VETTING:
         return None
-    state, reason = verdict_on(known.manifest, result)
+    state, reason = verdict_on(known.manifest, result, beats_below)
     version = msgspec.structs.replace(known, state=state, reason=reason, checked=result.checked)
     book.put_version(version)
     return version
 
 
-def verdict_on(manifest: PolicyManifest, result: Vetted) -> tuple[VersionState, str]:
-    """Decide what a version may be used for: it must claim to beat the fallback, and do so here too."""
+def verdict_on(manifest: PolicyManifest, result: Vetted, beats_below: float) -> tuple[VersionState, str]:
+    """Decide what a version may be used for: it must claim to beat the fallback, and do so here too.
+
+    beats_below: what the upper 95 % bound of the ratio of their costs must stay under.
+    """
     if result.refused:
         return VersionState.REFUSED, result.refused
     if not manifest.evaluation.comparisons:
@@ -50,7 +50,7 @@ def verdict_on(manifest: PolicyManifest, result: Vetted) -> tuple[VersionState, 
     if not result.checked:
         return VersionState.UNPROVEN, "our evaluation compared nothing"
     for one in result.checked:
-        if one.high >= BEATS_BELOW:
+        if one.high >= beats_below:
             return VersionState.UNPROVEN, f"it does not beat the fallback: {_words(one)}"
     return VersionState.READY, "; ".join(_words(one) for one in result.checked)
 
