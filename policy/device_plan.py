@@ -120,14 +120,14 @@ def plan_device(
         return _alone(new, view, weights, energy_j)
     if place is None:
         place = sum(other.key >= new.key for other in view.reserved)
-    without, with_it = _Line(view, weights), _Line(view, weights)
-    for index, other in enumerate(view.reserved):
-        if index == place:
-            with_it.add_new(new)
+    without = _Line(view, weights)
+    for other in view.reserved[:place]:
+        without.add(other)
+    with_it = without.fork()
+    with_it.add_new(new)
+    for other in view.reserved[place:]:
         without.add(other)
         with_it.add(other)
-    if place >= len(view.reserved):
-        with_it.add_new(new)
     energy_j += view.offer.load_j if with_it.new_load_s > 0 else 0.0
     finish_s = with_it.new_finish()
     last_s = without.end_s + without.doomed_s + without.load_of(new) + new.runtime_s + new.tail_s
@@ -207,6 +207,14 @@ class _Line:
         self._completion = self._missed = self._doomed_rate = self._doomed_completion = 0.0
         self.doomed = 0
         self._new_doomed = False
+
+    def fork(self) -> _Line:
+        """Return the same line, to be gone on with apart from this one."""
+        twin = object.__new__(_Line)
+        for name in _Line.__slots__:
+            setattr(twin, name, getattr(self, name))
+        twin.planned = self.planned.copy()
+        return twin
 
     def load_of(self, task: Reserved) -> float:
         return 0.0 if task.model in self.planned else task.load_s

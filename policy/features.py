@@ -212,9 +212,13 @@ def features_of(
     views: Sequence[DeviceView],
     runtime_s: Sequence[float],
     weights: ObjectiveWeights = DEFAULT_WEIGHTS,
+    plans: Sequence[DevicePlan] | None = None,
 ) -> tuple[Float32s, Float32s]:
-    """Return rows [devices, F] and context [C] for one decision: the numbers that arrays of it would give."""
-    plans = plan_devices(task, views, runtime_s, weights)
+    """Return rows [devices, F] and context [C] for one decision: the numbers that arrays of it would give.
+
+    plans: what plan_devices gave for the same, when the caller has it already.
+    """
+    plans = plan_devices(task, views, runtime_s, weights) if plans is None else plans
     deadline_s = math.inf if task.deadline_s is None else task.deadline_s
     rows, context = features(_situation_of(task, views, runtime_s, deadline_s), _plan_of(plans), weights)
     return rows[0], context[0]
