@@ -21,7 +21,7 @@ TRAIN := $(TRAIN_VENV)/.installed
 PINS := pyproject.toml constraints/edge.txt constraints/rules.txt
 ARGS ?=
 
-.PHONY: help demo test test-train torture check bench clean
+.PHONY: help demo test test-train torture check bench bench-federation clean
 
 help: ## Show these lines.
 	@sed -nE 's/^([a-z%-]+):[^#]*## (.*)$$/  make \1\t\2/p' $(MAKEFILE_LIST) | sed 's/%/NAME/' | expand -t 20
@@ -51,6 +51,9 @@ check: $(DEV) ## Check style, types, import layers and documents; every check ru
 
 bench: $(RUN) ## Run every benchmark (ARGS=--quick for small sizes, ARGS=--json for one document).
 	@exec $(BIN)/python -m benchmarks $(ARGS)
+
+bench-federation: $(RUN) $(TRAIN) ## Measure federated rounds beside Flower's simulation (ARGS as for bench).
+	@exec $(BIN)/python -m benchmarks federation $(ARGS)
 
 bench-%: $(RUN) ## Run one benchmark by name.
 	@exec $(BIN)/python -m benchmarks $* $(ARGS)

@@ -17,6 +17,10 @@ BENCHMARKS: dict[str, tuple[str, str]] = {
         "benchmarks.policy",
         "every scheduler on the same episodes at three sizes, distance to the exact optimum",
     ),
+    "federation": (
+        "benchmarks.federation",
+        "a federated round with 2, 10 and 100 null clients, beside Flower's simulation",
+    ),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -64,6 +65,8 @@ class MemoryJournal:
         self._kept = spec.max_staleness + 1
         self._checkpoint = Checkpoint(version=0, bases={0: initial_parameters(spec)})
         self.verdicts: dict[str, Verdict] = {}
+        #: When each version was kept, s on the monotonic clock; the first is the start.
+        self.kept_at_s = [time.monotonic()]
 
     def load(self) -> Checkpoint:
         """Return where the run stands."""
@@ -83,6 +86,7 @@ class MemoryJournal:
         kept = {number: base for number, base in bases.items() if number > version - self._kept}
         self._checkpoint = Checkpoint(version=version, bases=kept, state=state, metrics=dict(metrics))
         self.verdicts.update(verdicts)
+        self.kept_at_s.append(time.monotonic())
 
     def refuse(self, verdicts: Mapping[str, Refused]) -> None:
         """Keep verdicts."""

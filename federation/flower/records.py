@@ -28,7 +28,7 @@ class Malformed(Exception):
 
 def to_record(arrays: Mapping[str, NDArray[np.generic]]) -> ArrayRecord:
     """Return Flower's record of these arrays."""
-    return ArrayRecord({key: Array(np.ascontiguousarray(array)) for key, array in arrays.items()})
+    return ArrayRecord({key: Array(np.asarray(array, order="C")) for key, array in arrays.items()})
 
 
 def from_record(record: ArrayRecord) -> Arrays:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -22,13 +23,16 @@ app = ServerApp()
 def main(grid: Grid, context: Context) -> None:
     """Make every version. A grid that keeps versions is asked to; else they are kept in memory.
 
-    The run setting `result` names a file for the outcome, for runs that nobody else keeps.
+    The run setting `result` names a file for the outcome and the time of each version, for runs that nobody
+    else keeps.
     """
     spec = from_run_config(context.run_config)
-    kept: Journal | None = getattr(grid, "journal", None)
-    outcome = Versions(grid, make_strategy(spec), kept or MemoryJournal(spec), spec).run()
+    journal: Journal = getattr(grid, "journal", None) or MemoryJournal(spec)
+    outcome = Versions(grid, make_strategy(spec), journal, spec).run()
     if result := str(context.run_config.get(RESULT, "")):
-        Path(result).write_bytes(msgspec.json.encode(summary_of(outcome)))
+        times = journal.kept_at_s if isinstance(journal, MemoryJournal) else []
+        took_s = [after - before for before, after in pairwise(times)]
+        Path(result).write_bytes(msgspec.json.encode({**summary_of(outcome), "took_s": took_s}))
 
 
 def summary_of(outcome: Checkpoint) -> dict[str, object]:
