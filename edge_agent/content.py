@@ -16,7 +16,7 @@ from typing import Protocol
 from edge_agent.core.actions import FetchContent
 from edge_agent.core.events import ContentMissing, ContentReady, Event
 from skerry.blobs import BlobStore
-from skerry.clock import Clock
+from skerry.clock import Clock, Instant
 from skerry.errors import BlobCorrupt, BlobError, BlobNotFound, CoordinatorUnreachable
 from skerry.ids import TaskId
 
@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 TRANSFERS = 4
 RETRY_FIRST_S = 0.5
 RETRY_MOST_S = 10.0
+#: The coordinator keeps for much longer than this what it was asked about.
+TRUST_S = 60.0
 
 
 class Remote(Protocol):
@@ -72,7 +74,7 @@ class ContentCache:
         self._fetches: dict[str, asyncio.Task[None]] = {}
         self._jobs: set[asyncio.Task[None]] = set()
         self._transfers = asyncio.Semaphore(TRANSFERS)
-        self._uploaded: set[str] = set()
+        self._uploaded: dict[str, Instant] = {}
 
     def fetch(self, action: FetchContent, post: Callable[[Event], None]) -> None:
         """Have a task's contents here; ContentReady or ContentMissing is posted in time."""
@@ -98,7 +100,7 @@ class ContentCache:
     async def upload(self, names: tuple[str, ...]) -> None:
         """Have these contents at the coordinator, as far as they are here.  Raises CoordinatorUnreachable."""
         for name in names:
-            if self._remote is None or name in self._uploaded or not self.blobs.has(name):
+            if self._remote is None or self._is_surely_there(name) or not self.blobs.has(name):
                 continue
             async with self._transfers:
                 with self.blobs.holding(name):
@@ -107,7 +109,13 @@ class ContentCache:
                         await self._remote.put(name, path)
             if len(self._uploaded) > 10_000:
                 self._uploaded.clear()
-            self._uploaded.add(name)
+            self._uploaded[name] = self._clock.now()
+
+    def _is_surely_there(self, name: str) -> bool:
+        """Whether it was seen there so lately that the coordinator cannot have needed its room since."""
+        seen = self._uploaded.get(name)
+        now = self._clock.now()
+        return seen is not None and seen.boot_id == now.boot_id and now.since(seen) < TRUST_S
 
     async def close(self) -> None:
         """End all transfers."""

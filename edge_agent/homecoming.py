@@ -8,8 +8,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 
-from skerry.errors import BlobError, BlobNotFound, QueueError
+from skerry.errors import BlobError, QueueError
 from task_queue.operations import Answer, Operation, PutMeta, Return
 
 log = logging.getLogger(__name__)
@@ -18,6 +19,7 @@ WANTED = "content.wanted"
 #: More names than this are not remembered over a restart; the oldest leave first.
 WANTED_LIMIT = 500
 RETRY_S = 5.0
+RETRY_MOST_S = 300.0
 
 
 class Homecoming:
@@ -47,21 +49,28 @@ class Homecoming:
         return [self._list()]
 
     async def run(self) -> None:
-        """Fetch what is wanted as it comes; never returns."""
+        """Fetch what is wanted as it comes; never returns.
+
+        What nobody has now is wanted still: a node whose way was closed brings it when it can.
+        """
+        delay_s = RETRY_S
         while True:
             await self._has_more.wait()
             self._has_more.clear()
-            if not await self._round():
-                await asyncio.sleep(RETRY_S)
-                self._has_more.set()
+            if await self._round():
+                delay_s = RETRY_S
+                continue
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._has_more.wait(), delay_s)
+                delay_s = RETRY_S
+            delay_s = min(delay_s * 2, RETRY_MOST_S)
+            self._has_more.set()
 
     async def _round(self) -> bool:
         """Try each once; return whether nothing is left to be tried again."""
         for name in list(self._wanted):
             try:
                 await self._fetch(name)
-            except BlobNotFound as error:
-                log.error("a result's content is lost: %s", error)
             except BlobError as error:
                 log.info("a result's content is not here yet: %s", error)
                 continue

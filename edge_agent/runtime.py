@@ -132,6 +132,11 @@ class Agent:
         """See AgentFacade."""
         return self.parts.blobs
 
+    def content_added(self, name: str) -> None:
+        """See AgentFacade. The first offer that names it should not have to wait for its way up."""
+        if self.uplink is not None:
+            self.uplink.outgoing.soon(name)
+
     async def submit(self, task: TaskSpec) -> Enqueued | Refused:
         """See AgentFacade. What can never run is refused here, with what is missing."""
         refused = refuse_at_the_door(self.parts, self.core, task)

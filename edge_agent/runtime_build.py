@@ -18,6 +18,7 @@ from devices.port import Executor
 from edge_agent.content import ContentCache
 from edge_agent.core.state import Facts
 from edge_agent.decider import PolicyDecider
+from edge_agent.outgoing import OWED
 from edge_agent.profile_cache import ProfileCache
 from edge_agent.settings import AgentSettings, default_node_name
 from policy.baselines.registry import make_scheduler
@@ -28,6 +29,7 @@ from skerry.blobs import BlobStore
 from skerry.clock import Clock, SystemClock
 from skerry.errors import SettingsError
 from skerry.lock import DirectoryLock
+from skerry.messages import Lane
 from skerry.node import Inventory
 from skerry.task import blobs_of
 from skerry.transport.settings import MqttSettings
@@ -87,6 +89,8 @@ def open_parts(settings: AgentSettings, *, clock: Clock | None = None, rng: Rand
 def _lock(settings: AgentSettings) -> DirectoryLock:
     try:
         return DirectoryLock(settings.home)
+    except FileExistsError as error:
+        raise SettingsError(f"data_dir {settings.home} is a file, not a directory: choose another") from error
     except OSError as error:
         raise SettingsError(f"data_dir {settings.home} cannot be used: {error.strerror}") from error
 
@@ -187,7 +191,7 @@ def build_content(parts: Parts) -> ContentCache:
     remote = _remote(parts)
 
     async def referenced() -> frozenset[str]:
-        return await asyncio.wrap_future(parts.writer.read(_needed))
+        return await asyncio.wrap_future(parts.writer.read(needed_contents))
 
     return ContentCache(
         parts.blobs,
@@ -213,13 +217,20 @@ def _remote(parts: Parts) -> Remote | None:
     )
 
 
-def _needed(store: Store) -> frozenset[str]:
-    """The contents that tasks which have not ended still need."""
+def needed_contents(store: Store) -> frozenset[str]:
+    """Return what unfinished tasks need, and what reports refer to that are not at the coordinator yet."""
+    from edge_agent.uplink_rows import contents_of  # brings the link's forms: on enrolled nodes only
+
     names: set[str] = set()
     before = None
     while page := store.find(TaskFilter(states=tuple(OPEN), limit=500, before=before)):
         names.update(name for record in page for name in blobs_of(record.task))
         before = page[-1].task_id
+    after = 0
+    while rows := store.outbox(Lane.LIVE, after, limit=500, limit_bytes=8 << 20):
+        names.update(name for row in rows for name in contents_of(row))
+        after = rows[-1].seq
+    names.update(store.meta(OWED) or ())
     return frozenset(names)
 
 

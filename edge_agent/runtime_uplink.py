@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from edge_agent.homecoming import WANTED, Homecoming
+from edge_agent.outgoing import OWED, Outgoing
 from edge_agent.runtime_report import birth_of, state_of
 from edge_agent.uplink import COMMAND_EPOCH, DEAD_LETTERS, LEASE_S, SESSION_OFFSET, Identity, Uplink
 from edge_agent.uplink_rows import OutboxReader
@@ -35,15 +36,17 @@ def build_uplink(agent: Agent, transport: Transport | None = None) -> Uplink:
     def mark_of(epoch: str, lane: Lane) -> int:
         return store.inbox_mark(COORDINATOR, epoch, lane)
 
+    outgoing = Outgoing(agent.content.upload, agent.loop.commit, store.meta(OWED) or ())
     uplink = Uplink(
         Identity(enrolment=parts.enrolment, key=parts.key, session=session),
         transport or make_transport(parts.mqtt, client_id=name, will=will),
         EdgeLink(birth, mark_of=mark_of, rng=parts.rng, heads=store.depth().written),
         agent.loop,
-        OutboxReader(parts.writer, agent.content.upload),
+        OutboxReader(parts.writer, agent.content.upload, outgoing.owe),
         birth=birth,
         clock=parts.clock,
         state_of=lambda: state_of(agent),
+        outgoing=outgoing,
         homecoming=Homecoming(agent.content.have, agent.loop.commit, store.meta(WANTED) or ()),
         dead_letters=store.meta(DEAD_LETTERS),
         lease_s=store.meta(LEASE_S) or 0.0,

@@ -14,6 +14,7 @@ import msgspec
 from edge_agent.core.commands import LEASE_SHARE, DeadLetter, operations_of
 from edge_agent.core.events import LinkChanged
 from edge_agent.homecoming import Homecoming
+from edge_agent.outgoing import Outgoing
 from edge_agent.round_trips import RoundTrips
 from edge_agent.runtime_loop import CoreLoop
 from edge_agent.uplink_rows import OutboxReader
@@ -87,6 +88,7 @@ class Uplink:
         birth: Birth,
         clock: Clock,
         state_of: Callable[[], Awaitable[State]],
+        outgoing: Outgoing,
         homecoming: Homecoming,
         dead_letters: list[dict[str, object]] | None = None,
         lease_s: float = 0.0,
@@ -101,6 +103,7 @@ class Uplink:
         self._link = link
         self._loop = loop
         self._rows = rows
+        self.outgoing = outgoing
         self._homecoming = homecoming
         self._birth = birth
         self._clock = clock
@@ -140,6 +143,7 @@ class Uplink:
         self._transport.start(self)
         self._ticker = asyncio.create_task(self._tick())
         self._begin(self._homecoming.run())
+        self._begin(self.outgoing.run())
 
     def will(self) -> Will:
         """Return what the broker says when this session dies; called on the transport's thread."""

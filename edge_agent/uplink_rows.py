@@ -23,6 +23,7 @@ PATIENCE_S = 120.0
 RETRY_S = 2.0
 #: A disk that could not be read is asked again after this.
 READ_AGAIN_S = 5.0
+FAILING_REMEMBERED = 256
 
 
 class _Ended(msgspec.Struct):
@@ -41,12 +42,16 @@ class OutboxReader:
         self,
         writer: StoreWriter,
         upload: Callable[[tuple[str, ...]], Awaitable[None]],
+        owe: Callable[[tuple[str, ...]], Awaitable[None]],
         *,
         patience_s: float = PATIENCE_S,
     ) -> None:
-        """upload: brings contents to the coordinator, or raises BlobError."""
+        """upload: brings contents to the coordinator, or raises BlobError.  owe: brings them later."""
         self._writer = writer
         self._upload = upload
+        self._owe = owe
+        self._failing: dict[str, float] = {}  #: since when each name cannot be brought
+        self._closed_since: float | None = None  #: since when none can
         self._patience_s = patience_s
         self.sent_without_content = 0
 
@@ -73,21 +78,37 @@ class OutboxReader:
                 await asyncio.sleep(READ_AGAIN_S)
 
     async def _bring(self, names: tuple[str, ...], *, may_wait: bool) -> bool:
-        """Whether the row may go: its content is up, or was waited for long enough."""
+        """Whether the row may go: its content is up, or was waited for long enough.
+
+        A closed way is waited for once, and one content once, or each row would hold up the next in turn.
+        """
         loop = asyncio.get_running_loop()
-        until = loop.time() + self._patience_s
         while True:
             try:
                 await self._upload(names)
-                return True
             except BlobError as error:
-                if not may_wait:
-                    return False
-                if loop.time() >= until:
-                    self.sent_without_content += 1
-                    log.error("a row goes without its content %s: %s", ", ".join(names), error)
-                    return True
+                why = str(error)
+            else:
+                self._failing.pop(names[0], None)
+                self._closed_since = None
+                return True
+            now = loop.time()
+            self._closed_since = self._closed_since or now
+            since = min(self._closed_since, self._failing.setdefault(names[0], now))
+            if now - since >= self._patience_s:
+                await self._let_go_without(names, why)
+                return True
+            if not may_wait:
+                return False
             await asyncio.sleep(RETRY_S)
+
+    async def _let_go_without(self, names: tuple[str, ...], why: str) -> None:
+        await self._owe(names)
+        if not self.sent_without_content:
+            log.error("rows go without their content %s, which follows: %s", ", ".join(names), why)
+        self.sent_without_content += 1
+        while len(self._failing) > FAILING_REMEMBERED:
+            del self._failing[next(iter(self._failing))]
 
 
 def contents_of(row: Row) -> tuple[str, ...]:

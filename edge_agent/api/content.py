@@ -13,4 +13,8 @@ def _store(request: web.Request) -> BlobStore:
     return request.app[FACADE].blobs
 
 
-ROUTES = content_routes(_store)
+def _stored(request: web.Request, name: str) -> None:
+    request.app[FACADE].content_added(name)
+
+
+ROUTES = content_routes(_store, stored=_stored)

@@ -22,6 +22,10 @@ class AgentFacade(Protocol):
         """The node's content store."""
         ...
 
+    def content_added(self, name: str) -> None:
+        """Take note of content that was stored just now: other nodes may need it soon."""
+        ...
+
     async def submit(self, task: TaskSpec) -> Enqueued | Refused:
         """Accept a task; returns only after the synced commit."""
         ...

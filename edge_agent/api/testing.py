@@ -57,8 +57,13 @@ class StoreFacade:
         self._ids = TaskIdSource(clock.wall_s)
         self._changes = Changes()
         self.blobs = blobs
+        self.added: list[str] = []  #: contents that were stored over the interface
         self.reasons: tuple[str, ...] = ()  #: against readiness
         self.breaks: Exception | None = None  #: raised instead of the next commits
+
+    def content_added(self, name: str) -> None:
+        """See AgentFacade."""
+        self.added.append(name)
 
     async def submit(self, task: TaskSpec) -> Enqueued | Refused:
         """Accept a task in one commit."""

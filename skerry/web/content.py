@@ -26,13 +26,16 @@ _BYTES = "application/octet-stream"
 Enter = Callable[[web.Request], BlobStore]
 #: Makes room for so many bytes that a request brings.
 MakeRoom = Callable[[web.Request, int], Awaitable[None]]
+#: Hears the name of what was stored.
+Stored = Callable[[web.Request, str], None]
 
 
 class _Handlers:
     """The handlers of one service's content store."""
 
-    def __init__(self, enter: Enter, make_room: MakeRoom | None) -> None:
+    def __init__(self, enter: Enter, make_room: MakeRoom | None, stored: Stored | None) -> None:
         self._enter = enter
+        self._stored = stored
         self._make_room = make_room
 
     async def get(self, request: web.Request) -> web.StreamResponse:
@@ -43,6 +46,7 @@ class _Handlers:
     async def head(self, request: web.Request) -> web.StreamResponse:
         """Tell whether the content is here, and its size."""
         store, name = self._enter(request), _name(request)
+        await asyncio.to_thread(store.path, name)  # whole, and kept: whoever asks is about to rely on it
         return web.Response(headers={"Content-Length": str(store.size(name)), "Content-Type": _BYTES})
 
     async def put(self, request: web.Request) -> web.StreamResponse:
@@ -55,6 +59,8 @@ class _Handlers:
             async for chunk in request.content.iter_chunked(CHUNK_BYTES):
                 await asyncio.to_thread(sink.write, chunk)
             await asyncio.to_thread(sink.commit)
+        if self._stored is not None:
+            self._stored(request, name)
         return json_response(BlobStored(hash=name, size_bytes=store.size(name)), status=status)
 
 
@@ -76,6 +82,7 @@ def content_routes(
     enter: Enter,
     *,
     make_room: MakeRoom | None = None,
+    stored: Stored | None = None,
     headers: Mapping[str, str] | None = None,
     refusals: tuple[int, ...] = (),
     is_open: bool = False,
@@ -84,7 +91,7 @@ def content_routes(
 
     headers, refusals: what `enter` reads and answers beyond the rest.  is_open: `enter` decides who may.
     """
-    handlers, shown = _Handlers(enter, make_room), dict(headers or {})
+    handlers, shown = _Handlers(enter, make_room, stored), dict(headers or {})
     route = partial(Route, path=PATH, is_open=is_open)
     return (
         route(

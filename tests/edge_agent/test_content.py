@@ -4,28 +4,36 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import web
 
+from edge_agent import homecoming, uplink_rows
 from edge_agent.content import ContentCache
 from edge_agent.coordinator_http import CoordinatorContent
 from edge_agent.core.actions import FetchContent
 from edge_agent.core.events import ContentMissing, ContentReady, Event
 from edge_agent.homecoming import WANTED, Homecoming
+from edge_agent.outgoing import OWED, Outgoing
+from edge_agent.runtime_build import needed_contents
+from edge_agent.uplink_rows import OutboxReader
 from skerry.blobs import BlobStore, name_of
-from skerry.clock import SystemClock
 from skerry.errors import BlobNotFound, CoordinatorUnreachable
 from skerry.fence import Fence
 from skerry.identity import PrivateKey
 from skerry.ids import TaskId
-from skerry.messages import Outcome
+from skerry.link.actions import ReadRows
+from skerry.messages import Lane, Outcome, Row, TaskEnded, row_of
 from skerry.signed_http import check_signed
-from task_queue.operations import Ok, PutMeta, Return
+from skerry.testing import ManualClock
+from task_queue.operations import Finish, Ok, PutMeta, Return, TrimOutbox
+from task_queue.testing import FIRST, QueueDriver, memory_opener
 
 DATA = bytes(range(256)) * 4096
 NAME = name_of(DATA)
@@ -92,7 +100,8 @@ class Fixture:
     """A cache with what it posts."""
 
     def __init__(self, root: Path, url: str | None, *, quota_bytes: int = 1 << 24) -> None:
-        self.blobs = BlobStore(root, quota_bytes)
+        self.clock = ManualClock()
+        self.blobs = BlobStore(root, quota_bytes, clock=self.clock)
         self.needed: frozenset[str] = frozenset()
         remote = CoordinatorContent(url, node="edge-1", key=KEY) if url else None
 
@@ -100,7 +109,7 @@ class Fixture:
             return self.needed
 
         self.cache = ContentCache(
-            self.blobs, remote, clock=SystemClock(), referenced=referenced, keep_s=0.0, rng=Random(1)
+            self.blobs, remote, clock=self.clock, referenced=referenced, keep_s=0.0, rng=Random(1)
         )
         self.posted: asyncio.Queue[Event] = asyncio.Queue()
 
@@ -238,13 +247,16 @@ def test_a_refused_upload_is_tried_again_later(tmp_path: Path) -> None:
     assert server.content == {NAME: DATA}
 
 
-def test_a_result_that_came_home_by_hash_is_fetched_and_then_forgotten() -> None:
+def test_a_result_that_came_home_by_hash_is_fetched_once_it_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(homecoming, "RETRY_S", 0.01)  # the next round, not the length of the pause
     saved: list[PutMeta] = []
-    lost = name_of(b"lost")
+    late = name_of(b"late")
+    asked: list[str] = []
 
     async def fetch(name: str) -> None:
-        if name == lost:
-            raise BlobNotFound("nobody has it")
+        asked.append(name)
+        if name == late and asked.count(late) < 3:
+            raise BlobNotFound("nobody has it: its node's way was closed when the report went")
 
     async def commit(*operations: PutMeta) -> list[Ok]:
         saved.extend(operations)
@@ -252,7 +264,7 @@ def test_a_result_that_came_home_by_hash_is_fetched_and_then_forgotten() -> None
 
     async def story() -> list[Any]:
         home = Homecoming(fetch, commit)
-        outcome = Outcome(status="succeeded", blobs=(NAME, lost))
+        outcome = Outcome(status="succeeded", blobs=(late, NAME))
         notes = home.note([Return(task_id=TASK, fence=Fence((1, 1), 1), outcome=outcome)])
         job = asyncio.create_task(home.run())
         async with asyncio.timeout(PATIENCE_S):
@@ -263,5 +275,108 @@ def test_a_result_that_came_home_by_hash_is_fetched_and_then_forgotten() -> None
 
     (note,) = asyncio.run(story())
 
-    assert (note.name, note.value) == (WANTED, [NAME, lost])
-    assert saved[-1].value == []
+    assert (note.name, note.value) == (WANTED, [late, NAME])
+    assert [put.value for put in saved] == [[late], []]
+
+
+def test_content_that_the_coordinator_gave_up_is_brought_again(tmp_path: Path) -> None:
+    async def story(server: Server, fixture: Fixture) -> None:
+        name = fixture.blobs.put_bytes(DATA)
+        await fixture.cache.upload((name,))
+        server.content.clear()
+        fixture.clock.advance(3600.0)
+        await fixture.cache.upload((name,))
+
+    server = Server()
+    run(tmp_path, server, story)
+
+    assert server.content == {NAME: DATA}
+
+
+def test_what_is_owed_is_kept_until_it_is_there() -> None:
+    saved: list[PutMeta] = []
+    is_closed = True
+
+    async def commit(*operations: PutMeta) -> list[Ok]:
+        saved.extend(operations)
+        return [Ok()]
+
+    async def upload(names: tuple[str, ...]) -> None:
+        if is_closed:
+            raise CoordinatorUnreachable("closed")
+
+    async def story() -> None:
+        nonlocal is_closed
+        first = Outgoing(upload, commit)
+        first.soon(name_of(b"may be needed"))
+        await first.owe((NAME,))
+        job = asyncio.create_task(first.run())
+        await asyncio.sleep(0)
+        job.cancel()
+        is_closed = False
+        later = Outgoing(upload, commit, saved[-1].value)
+        job = asyncio.create_task(later.run())
+        async with asyncio.timeout(PATIENCE_S):
+            while saved[-1].value:  # noqa: ASYNC110 # the fake commit sets no event
+                await asyncio.sleep(0)
+        job.cancel()
+
+    asyncio.run(story())
+
+    assert [(put.name, put.value) for put in saved] == [(OWED, [NAME]), (OWED, [])]
+
+
+class ClosedWay:
+    """An upload that never works, and a store with some rows that refer to contents."""
+
+    def __init__(self, rows: int) -> None:
+        self.owed: list[str] = []
+        outcome = Outcome(status="succeeded", blobs=(NAME,))
+        kind, body = row_of(
+            TaskEnded(task_id=TASK, task_kind="t", fence=Fence((1, 1), 1), outcome=outcome, is_placed=True)
+        )
+        self.rows = tuple(Row(seq=n + 1, kind=kind, body=msgspec.Raw(body)) for n in range(rows))
+
+    def read(self, ask: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(ask(self))
+        return done
+
+    def outbox(self, lane: Lane, after: int, *, limit: int, limit_bytes: int) -> list[Row]:
+        return [row for row in self.rows if row.seq > after]
+
+    async def upload(self, names: tuple[str, ...]) -> None:
+        raise CoordinatorUnreachable("closed")
+
+    async def owe(self, names: tuple[str, ...]) -> None:
+        self.owed += names
+
+
+def test_a_closed_way_is_waited_for_once_and_not_by_each_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(uplink_rows, "RETRY_S", 0.01)
+    way = ClosedWay(rows=50)
+
+    async def story() -> list[int]:
+        reader = OutboxReader(way, way.upload, way.owe, patience_s=0.2)  # type: ignore[arg-type]
+        rows = await reader.read(ReadRows(Lane.LIVE, 0, 100, 1 << 20))
+        return [row.seq for row in rows]
+
+    sent = asyncio.run(asyncio.wait_for(story(), PATIENCE_S))
+
+    assert sent == list(range(1, 51))
+    assert set(way.owed) == {NAME}
+
+
+def test_a_result_is_kept_while_its_report_has_not_left() -> None:
+    q = QueueDriver(memory_opener())
+    task_id = q.enqueue(placement=FIRST, lease_s=60)
+    q.claim()
+    fence = q.start(task_id)
+    outcome = Outcome(status="succeeded", blobs=(NAME,))
+
+    q.one(Finish(task_id=task_id, fence=fence, outcome=outcome))
+    before = needed_contents(q.store)
+    q.one(TrimOutbox(lane=Lane.LIVE, upto=1))
+
+    assert NAME in before
+    assert NAME not in needed_contents(q.store)
