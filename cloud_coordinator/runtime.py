@@ -129,8 +129,12 @@ class Runtime:
         self._bounded_log.warning(reason, "refused (%s): %s", reason, detail[:300], extra=extra)
 
     def post(self, event: happened.Event) -> None:
-        """Give the core an event; its actions are performed after the commit."""
-        if not self._thread.post(self._job(event), self._answered):
+        """Give the core an event; its actions are performed after the commit.
+
+        What a node says may be shed, for it says it again; what happens here happens once.
+        """
+        may_shed = isinstance(event, happened.Heard | happened.BirthDisregarded)
+        if not self._thread.post(self._job(event), self._answered, may_shed=may_shed):
             self._refusals["", "overloaded"] += 1
 
     def perform(self, actions: list[do.Action]) -> None:

@@ -49,12 +49,12 @@ class CoreThread:
         """How many jobs wait."""
         return self._jobs.qsize()
 
-    def post(self, job: Job, answer: Answer) -> bool:
+    def post(self, job: Job, answer: Answer, *, may_shed: bool = True) -> bool:
         """Have a job done; answer(value, error) is called on the event loop after its commit.
 
-        Returns False, and does nothing, when too many wait.
+        Returns False, and does nothing, when too many wait and this one may be shed.
         """
-        if self._jobs.qsize() >= WAITING_LIMIT:
+        if may_shed and self._jobs.qsize() >= WAITING_LIMIT:
             return False
         self._jobs.put((job, answer))
         return True

@@ -7,6 +7,7 @@ import asyncio
 from aiohttp import web
 
 from cloud_coordinator.api.office import office
+from cloud_coordinator.core.events import ContentStored
 from skerry.blobs import BlobStore
 from skerry.errors import IdentityError
 from skerry.signed_http import NODE_HEADER, SIGNATURE_HEADER, check_signed
@@ -45,9 +46,14 @@ async def _make_room(request: web.Request, size_bytes: int) -> None:
     )
 
 
+def _stored(request: web.Request, name: str) -> None:
+    office(request).runtime.post(ContentStored(name))
+
+
 ROUTES = content_routes(
     _enter,
     make_room=_make_room,
+    stored=_stored,
     headers={
         NODE_HEADER: "the node's name, when a node asks",
         SIGNATURE_HEADER: "its signature over node, method and path, hex",

@@ -16,6 +16,7 @@ from cloud_coordinator.core.events import (
     BirthDisregarded,
     BrokerDown,
     BrokerUp,
+    ContentStored,
     CommandsGiven,
     Event,
     Heard,
@@ -202,6 +203,8 @@ class CoordinatorCore:
                 for node, command in commands:
                     if node in turn.memory.nodes:
                         turn.command(node, command, lane)
+            case ContentStored(name):
+                planning.content_stored(turn, name)
             case PlanMade(plan):
                 planning.take_plan(turn, plan)
             case PlanFailed(reason):

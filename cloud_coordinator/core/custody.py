@@ -75,6 +75,7 @@ def give_back(turn: Turn, entry: LedgerTask, ended: str, reason: str, *, revoke:
     if revoke:
         _revoke(turn, entry, reason)
     excluded = {**entry.excluded, entry.node: reason} if ended == "refused" else entry.excluded
+    turn.memory.refused_at[entry.task_id] = turn.now
     _let_go(turn, entry)
     turn.ledger.put_task(
         replace(entry, state=TaskState.PENDING, node="", command_seq=0, placed=None, excluded=excluded)

@@ -71,6 +71,12 @@ class CommandsGiven(_Event, frozen=True):
     lane: Lane
 
 
+class ContentStored(_Event, frozen=True):
+    """The content store has this now."""
+
+    name: str
+
+
 class PlanMade(_Event, frozen=True):
     """The answer to MakePlan."""
 
@@ -96,6 +102,7 @@ Event = (
     | NodeEnrolled
     | NodeRevoked
     | NodeReleased
+    | ContentStored
     | CommandsGiven
     | PlanMade
     | PlanFailed

@@ -21,11 +21,15 @@ from cloud_coordinator.placement.snapshot import FleetSnapshot, NodeState, take_
 from skerry.decision import Verdict
 from skerry.fence import Fence
 from skerry.messages import Lane, TaskPlaced
+from skerry.task import blobs_of
 
 #: A plan that was not answered for so long is asked for again.
 PLAN_TIMEOUT_S = 60.0
 #: Waiting tasks looked at in one batch.
 LOOK_AT = 2000
+#: A node that refused a task is asked again after so long when nobody else takes it, then after twice that.
+REFUSAL_COUNTS_S = 300.0
+_REFUSAL_COUNTS_MOST_S = 3600.0
 
 
 def plan_due(turn: Turn) -> None:
@@ -64,6 +68,14 @@ def take_plan(turn: Turn, plan: Plan) -> None:
     for task_id in plan.deferred:
         if task_id in turn.memory.queue:
             turn.memory.queue.put(task_id, turn.now)
+
+
+def content_stored(turn: Turn, name: str) -> None:
+    """Content has come: what nodes refused for want of it may be asked of them again."""
+    for task_id in turn.memory.queue.ids()[:LOOK_AT]:
+        entry = turn.ledger.task(task_id)
+        if entry is not None and entry.excluded and entry.task is not None and name in blobs_of(entry.task):
+            _forgive(turn, entry)
 
 
 def plan_failed(turn: Turn, reason: str) -> None:
@@ -148,6 +160,9 @@ def _wait(turn: Turn, unplaced: Unplaced) -> None:
     if entry is None:
         return
     turn.memory.queue.put(task_id, turn.now.plus(turn.limits.retry_s))
+    if entry.excluded and _has_waited_long(turn, entry):
+        _forgive(turn, entry)
+        return
     if unplaced.can_wait:
         turn.memory.crowded[task_id] = None
     standing = _standing(unplaced.reasons)
@@ -157,6 +172,19 @@ def _wait(turn: Turn, unplaced: Unplaced) -> None:
     turn.ledger.put_task(msgspec.structs.replace(entry, waits=unplaced.decision.reason[:1000]))
     notice = TaskPlaced(task_id=task_id, fence=Fence(), node="", decision=unplaced.decision)
     turn.command(entry.home_node, notice, Lane.LIVE)
+
+
+def _has_waited_long(turn: Turn, entry: LedgerTask) -> bool:
+    """Whether refusals are so old that their reasons (a full queue, a lost device) may be over."""
+    refused_at = turn.memory.refused_at.setdefault(entry.task_id, turn.now)
+    tries = min(max(0, entry.placements - 1), 8)
+    return turn.now.since(refused_at) >= min(REFUSAL_COUNTS_S * 2.0**tries, _REFUSAL_COUNTS_MOST_S)
+
+
+def _forgive(turn: Turn, entry: LedgerTask) -> None:
+    turn.memory.refused_at.pop(entry.task_id, None)
+    turn.ledger.put_task(msgspec.structs.replace(entry, excluded={}))
+    turn.plan_soon(entry.task_id)
 
 
 def _standing(reasons: Mapping[str, tuple[Verdict, ...]]) -> str:

@@ -71,6 +71,8 @@ class Memory:
     told: dict[str, str] = field(default_factory=dict)
     #: Tasks that wait for room only, in the order in which they were turned away.
     crowded: dict[str, None] = field(default_factory=dict)
+    #: Of tasks that nodes refused: when the last of them did.
+    refused_at: dict[str, Instant] = field(default_factory=dict)
     planning_since: Instant | None = None
     revision: int = 0
     last_tick: Instant | None = None
@@ -120,7 +122,7 @@ class Turn:
         memory = self.memory
         memory.queue.drop(task_id)
         memory.crowded.pop(task_id, None)
-        for table in (memory.leases, memory.absences, memory.expiries, memory.told):
+        for table in (memory.leases, memory.absences, memory.expiries, memory.told, memory.refused_at):
             table.pop(task_id, None)
 
     def plan_soon(self, task_id: str) -> None:

@@ -28,7 +28,7 @@ from skerry.messages import (
     TaskWithdrawn,
     row_of,
 )
-from skerry.task import Constraints, Resources
+from skerry.task import Constraints, OnnxSpec, Resources
 from skerry.testing import a_task
 
 
@@ -630,6 +630,51 @@ def test_a_restart_at_every_commit_loses_and_repeats_nothing(tmp_path: Path, aft
             ends = [one.ended for one in fleet.ledger.placements(task_id)]
             assert ends.count("ended") == 1, (number, ends)
         ledger.close()
+
+
+def refused_by_all(fleet: ModelFleet, reason: str, **fields: object) -> str:
+    """Offer a task that every node refuses."""
+    task_id = fleet.offer("n1", a_task(**fields))
+    fleet.settle()
+    while node := placed_on(fleet, task_id):
+        fleet.nodes[node].refuse(task_id, reason)
+        fleet.settle()
+    assert fleet.task(task_id).state is TaskState.PENDING
+    return task_id
+
+
+def test_a_refusal_does_not_count_for_ever(fleet: ModelFleet) -> None:
+    task_id = refused_by_all(fleet, "the queue holds as much as it may")
+
+    fleet.pass_time(60)
+    assert not placed_on(fleet, task_id)
+    fleet.pass_time(700)
+
+    assert placed_on(fleet, task_id)
+    assert len(fleet.ledger.placements(task_id)) == 3
+
+
+def test_a_task_that_is_always_refused_is_asked_of_nodes_ever_more_seldom(fleet: ModelFleet) -> None:
+    task_id = refused_by_all(fleet, "no")
+    for _ in range(24 * 6):
+        fleet.pass_time(600, step_s=60)
+        if node := placed_on(fleet, task_id):
+            fleet.nodes[node].refuse(task_id, "no")
+            fleet.settle()
+
+    assert 10 < len(fleet.ledger.placements(task_id)) < 60
+
+
+def test_content_that_arrives_late_has_its_tasks_planned_again(fleet: ModelFleet) -> None:
+    model = "sha256:" + "ab" * 32
+    wanting = refused_by_all(fleet, "nobody has the model", spec=OnnxSpec(model=model, inputs={}))
+    other_one = refused_by_all(fleet, "a rule")
+
+    fleet.give(happened.ContentStored(model))
+    fleet.settle()
+
+    assert placed_on(fleet, wanting)
+    assert not placed_on(fleet, other_one)
 
 
 def test_a_restart_begins_a_new_term_and_keeps_what_is_placed() -> None:
