@@ -78,7 +78,7 @@ class Fleet:
         self._run_missed: NDArray[np.bool_] = np.zeros(shape, dtype=bool)
         self.resident: Ints = batch.resident.copy()
         self._used_at: Floats = np.zeros((*shape, len(KINDS)))
-        self._memory_used: Floats = _bits(batch.resident) @ _MODEL_MB
+        self._memory_used: Floats = _bits(batch.resident).astype(np.float64) @ _MODEL_MB
         self._memory_used[~batch.present] = 0.0
         self.prediction: Floats = np.ones(shape)
         self.recent_share: Floats = np.zeros(shape)

@@ -42,11 +42,11 @@ class Queues:
             self._grow(2 * self.values.shape[1])
         held = self.longest + 1
         column, ids = self.values[:, :held, e, d], self.names[:, :held, e, d]
-        if place is None:
-            place = (column[KEY] >= values[KEY]).sum(axis=0)
+        by_key: Ints = (column[KEY] >= values[KEY]).sum(axis=0)
+        there = by_key if place is None else place
         slots = np.arange(held)[:, None]
-        source = np.maximum(slots - (slots > place), 0)
-        at = slots == place
+        source = np.maximum(slots - (slots > there), 0)
+        at = slots == there
         self.values[:, :held, e, d] = np.where(at, values[:, None], _pick(column, source))
         self.names[:, :held, e, d] = np.where(at, names[:, None], _pick(ids, source))
         self.length[e, d] += 1
