@@ -7,7 +7,6 @@ import contextlib
 import logging
 import os
 import signal
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -20,15 +19,17 @@ from cloud_coordinator.api.pace import Pace
 from cloud_coordinator.core.core import CoordinatorCore
 from cloud_coordinator.figures import Figures
 from cloud_coordinator.ledger.sqlite import SqliteLedger
+from cloud_coordinator.rollout.service import Policies
+from cloud_coordinator.rollout.vetting import ChildVetter
 from cloud_coordinator.runtime import Runtime
-from cloud_coordinator.settings import CoordinatorSettings, check_settings, tcp_of
+from cloud_coordinator.settings import CoordinatorSettings, tcp_of
 from cloud_coordinator.writer import CoreThread
 from policy.guard.registry import make_guard
 from policy.port import Guard
 from skerry import logs
 from skerry.blobs import BlobStore
 from skerry.clock import Clock, SystemClock
-from skerry.errors import DirectoryInUse, IdentityError, SkerryError, StoreTooNew
+from skerry.errors import SkerryError
 from skerry.identity import PrivateKey
 from skerry.lock import DirectoryLock
 from skerry.notify import ServiceManager
@@ -38,21 +39,14 @@ from skerry.web import Server, UnixListener, read_or_make_token, serve
 
 log = logging.getLogger(__name__)
 
-#: Exit status of each error that a person must act on; every other one: 2.
-EXIT_STATUS: dict[type[SkerryError], int] = {DirectoryInUse: 3, StoreTooNew: 4, IdentityError: 5}
 #: Figures that need the ledger are read this often, seconds.
 FIGURES_EVERY_S = 5.0
 
 
 def run_coordinator(settings: CoordinatorSettings) -> int:
-    """Run until SIGTERM or SIGINT; return the exit status. A mistake of the user is one clear line."""
+    """Run until SIGTERM or SIGINT; return the exit status.  Raises what running() raises."""
     logs.set_up(style=settings.log.format, level=settings.log.level)
-    try:
-        in_order = asyncio.run(_serve_until_stopped(check_settings(settings)))
-    except SkerryError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return EXIT_STATUS.get(type(error), 2)
-    return 0 if in_order else 1
+    return 0 if asyncio.run(_serve_until_stopped(settings)) else 1
 
 
 @asynccontextmanager
@@ -72,6 +66,8 @@ async def running(settings: CoordinatorSettings, *, clock: Clock | None = None) 
         stack.push_async_callback(server.stop)
         office.http_url = settings.advertise.http_url or _own_url(server)
         office.runtime.start()
+        office.policies.start()
+        stack.push_async_callback(office.policies.stop)
         figures = asyncio.create_task(_read_figures(office))
         stack.callback(figures.cancel)
         yield office
@@ -107,7 +103,7 @@ def _assemble(settings: CoordinatorSettings, guard: Guard, clock: Clock) -> Offi
         figures=figures,
         clock=clock,
     )
-    return Office(
+    office = Office(
         settings=settings,
         runtime=runtime,
         thread=thread,
@@ -118,6 +114,9 @@ def _assemble(settings: CoordinatorSettings, guard: Guard, clock: Clock) -> Offi
         pace=Pace(settings.nodes.enrol_per_minute),
         ledger_epoch=ledger.epoch,
     )
+    vetter = ChildVetter(blobs, settings.policies, settings.data_path / "vetting")
+    office.policies = Policies(office.ask_rollouts, blobs, key, vetter, settings.policies)
+    return office
 
 
 async def _listen(office: Office) -> Server:

@@ -12,17 +12,20 @@ from msgspec import Meta
 
 from cloud_coordinator.core.turn import Limits
 from cloud_coordinator.placement.settings import PlacementSettings
+from cloud_coordinator.rollout.settings import PolicySettings
 from skerry.errors import SettingsError, SpecError
 from skerry.ids import check_name
 from skerry.listening import TcpListener, tcp_listener, tls_files
+from skerry.settings import load_settings
 from skerry.settings_example import commented_toml
 from skerry.transport.settings import MqttSettings, parse_address
 
 GIB = 1 << 30
 _CORE = Limits()  # its defaults are the settings'
-EXAMPLE_HEAD = """\
+ENVIRONMENT_PREFIX = "SKERRY_COORDINATOR__"
+EXAMPLE_HEAD = f"""\
 # Settings of a Skerry coordinator. Every line that is commented out shows the default.
-# The environment counts more: SKERRY_COORDINATOR__API__LISTEN=127.0.0.1:9000 sets api.listen.
+# The environment counts more: {ENVIRONMENT_PREFIX}API__LISTEN=127.0.0.1:9000 sets api.listen.
 """
 
 
@@ -91,6 +94,10 @@ class RulesTable(_Table, frozen=True, kw_only=True):
     directory: str = ""  #: *.rego and data.json; empty: the rules that ship
 
 
+class PolicyTable(PolicySettings, frozen=True, kw_only=True):
+    """Learned policies: who may bring one, and what it must show before a node tries it."""
+
+
 class LogTable(_Table, frozen=True, kw_only=True):
     """What is written to standard error."""
 
@@ -111,6 +118,7 @@ class CoordinatorSettings(_Table, frozen=True, kw_only=True):
     ledger: LedgerTable = LedgerTable()
     content: ContentTable = ContentTable()
     rules: RulesTable = RulesTable()
+    policies: PolicyTable = PolicyTable()
     log: LogTable = LogTable()
 
     @property
@@ -143,6 +151,13 @@ class CoordinatorSettings(_Table, frozen=True, kw_only=True):
             state_interval_s=self.nodes.state_interval_s,
             keep_ended=self.ledger.keep_ended,
         )
+
+
+def read_settings(path: Path | None, environ: Mapping[str, str]) -> CoordinatorSettings:
+    """Return the coordinator's settings, checked.  Raises SettingsError."""
+    return check_settings(
+        load_settings(CoordinatorSettings, path=path, environ=environ, prefix=ENVIRONMENT_PREFIX)
+    )
 
 
 def check_settings(settings: CoordinatorSettings) -> CoordinatorSettings:

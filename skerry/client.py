@@ -20,6 +20,7 @@ from skerry.documents import (
     BlobStored,
     Explanation,
     NodeReport,
+    PolicyStatus,
     TaskAccepted,
     TaskChanged,
     TaskPage,
@@ -197,6 +198,10 @@ class Client:
     def node(self) -> NodeReport:
         """Return what the node has and does now."""
         return self._http.json(NodeReport, "GET", "/v1/node")
+
+    def policy(self) -> PolicyStatus:
+        """Return how the learned policy stands there."""
+        return self._http.json(PolicyStatus, "GET", "/v1/policy")
 
     def is_ready(self) -> bool:
         """Decide whether the agent takes and does work now; False also when none listens."""

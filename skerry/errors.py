@@ -153,6 +153,10 @@ class PolicyError(SkerryError):
     """The policy cannot be used."""
 
 
+class PolicyNotFound(PolicyError):
+    """There is no such policy or rollout."""
+
+
 class FederationError(SkerryError):
     """The federated round failed."""
 

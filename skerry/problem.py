@@ -85,6 +85,8 @@ RULES: dict[type[BaseException], ProblemRule] = {
     errors.IdentityError: ProblemRule(403, "identity", "The identity was refused"),
     errors.NotConnected: ProblemRule(503, "not-connected", "There is no connection to the broker"),
     errors.DeviceError: ProblemRule(503, "device", "The device failed"),
+    errors.PolicyNotFound: ProblemRule(404, "policy-not-found", "There is no such policy or rollout"),
+    errors.PolicyError: ProblemRule(409, "policy-refused", "The policy cannot be used"),
     TimeoutError: ProblemRule(
         503, "timed-out", "It took too long", "the service did not answer in time; try again"
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from aiohttp import web
@@ -11,6 +11,7 @@ from aiohttp import web
 from cloud_coordinator.api.pace import Pace
 from cloud_coordinator.core.core import CoordinatorCore
 from cloud_coordinator.figures import Figures
+from cloud_coordinator.rollout.service import Job, Policies
 from cloud_coordinator.runtime import Runtime
 from cloud_coordinator.settings import CoordinatorSettings
 from cloud_coordinator.writer import CoreThread
@@ -34,11 +35,19 @@ class Office:
     clock: Clock
     pace: Pace
     ledger_epoch: str
+    policies: Policies = field(init=False)  #: set once the rest is there
     http_url: str = ""  #: what nodes are told; known once the server listens
 
     async def ask(self, job: Callable[[CoordinatorCore], T]) -> T:
         """Return what the job returns, from the core's own thread, after its commit."""
         return await self.thread.run(job)
+
+    async def ask_rollouts(self, job: Job[T]) -> T:
+        """Return what the job returns, from the core's thread; nodes it told are told after the commit."""
+        now, wall_s = self.clock.now(), self.clock.wall_s()
+        answer, actions = await self.ask(lambda core: core.ask_rollouts(job, now, wall_s))
+        self.runtime.perform(actions)
+        return answer
 
 
 OFFICE = web.AppKey("OFFICE", Office)

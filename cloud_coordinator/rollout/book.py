@@ -8,7 +8,7 @@ import msgspec
 
 from cloud_coordinator.ledger.port import Ledger
 from cloud_coordinator.rollout.values import FINAL, Current, NodePolicy, PolicyVersion, Rollout
-from skerry.errors import PolicyError
+from skerry.errors import PolicyNotFound
 
 T = TypeVar("T", bound=msgspec.Struct)
 
@@ -32,7 +32,7 @@ class Book:
         return next((one for one in self.rollouts.values() if one.state not in FINAL), None)
 
     def version(self, name: str) -> PolicyVersion:
-        """Return a version by its hash or the first digits of it.  Raises PolicyError."""
+        """Return a version by its hash or the first digits of it.  Raises PolicyNotFound."""
         digits = name.removeprefix("sha256:")
         found = [
             v for p, v in self.versions.items() if digits and p.removeprefix("sha256:").startswith(digits)
@@ -40,13 +40,13 @@ class Book:
         if len(found) == 1:
             return found[0]
         problem = "several policies begin with" if found else "there is no policy"
-        raise PolicyError(f"{problem} {name[:80]!r}; `skerry rollout policies` lists them")
+        raise PolicyNotFound(f"{problem} {name[:80]!r}; `skerry rollout policies` lists them")
 
     def rollout(self, rollout_id: str) -> Rollout:
-        """Return a rollout.  Raises PolicyError."""
+        """Return a rollout.  Raises PolicyNotFound."""
         found = self.rollouts.get(rollout_id)
         if found is None:
-            raise PolicyError(f"there is no rollout {rollout_id[:80]!r}; `skerry rollout list` shows them")
+            raise PolicyNotFound(f"there is no rollout {rollout_id[:80]!r}; `skerry rollout list` shows them")
         return found
 
     def node(self, name: str) -> NodePolicy:

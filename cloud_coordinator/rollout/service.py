@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol, TypeVar
 
 from cloud_coordinator.rollout import registry
+from cloud_coordinator.rollout.book import Book
 from cloud_coordinator.rollout.core import Rollouts, Tell
 from cloud_coordinator.rollout.progress import Now
 from cloud_coordinator.rollout.registry import Vetted
@@ -32,6 +33,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Job = Callable[[Rollouts, Now, dict[str, bool], Tell], T]
+View = Callable[[Rollout, dict[str, Progress], Book], T]
 
 #: A manifest travels inside a command and is kept under one name in the node's store.
 MANIFEST_LIMIT_BYTES = 24 * 1024
@@ -113,14 +115,16 @@ class Policies:
         found = await self._ask(lambda rollouts, at, fleet, tell: list(rollouts.book.rollouts.values()))
         return sorted(found, key=lambda rollout: -rollout.started_wall_s)
 
-    async def seen(self, rollout_id: str) -> tuple[Rollout, dict[str, Progress], Rollouts]:
-        """Return a rollout, how far its nodes are, and the core's book to read from.  Raises PolicyError."""
+    async def current(self) -> str:
+        """Return what the fleet runs; empty: the fallback."""
+        return await self._ask(lambda rollouts, at, fleet, tell: rollouts.book.current.policy)
 
-        def job(
-            rollouts: Rollouts, at: Now, fleet: dict[str, bool], tell: Tell
-        ) -> tuple[Rollout, dict[str, Progress], Rollouts]:
+    async def seen(self, rollout_id: str, view: View[T]) -> T:
+        """Return a view of a rollout, made where its state is.  Raises PolicyNotFound."""
+
+        def job(rollouts: Rollouts, at: Now, fleet: dict[str, bool], tell: Tell) -> T:
             rollout = rollouts.book.rollout(rollout_id)
-            return rollout, rollouts.progress(rollout, at, fleet), rollouts
+            return view(rollout, rollouts.progress(rollout, at, fleet), rollouts.book)
 
         return await self._ask(job)
 

@@ -85,7 +85,7 @@ class ChildVetter:
 
 def _last_words(err: bytes) -> str:
     lines = [line.strip() for line in err.decode(errors="replace").splitlines() if line.strip()]
-    return lines[-1].removeprefix("error: ")[:500] if lines else ""
+    return lines[-1].removeprefix("skerry: ")[:500] if lines else ""
 
 
 def _read(out: bytes, against: str) -> Vetted:

@@ -7,7 +7,18 @@ from typing import Annotated
 
 import typer
 
-from skerry.cli import agent, coordinator, explain, node, policy, submit, tasks
+from skerry.cli import (
+    agent,
+    coordinator,
+    explain,
+    node,
+    policy,
+    policy_push,
+    policy_status,
+    rollout,
+    submit,
+    tasks,
+)
 from skerry.cli.connect import JsonOption
 from skerry.cli.root import Root
 
@@ -69,7 +80,10 @@ app.command("explain")(explain.explain)
 app.command("devices")(node.devices)
 app.command("queue")(node.queue)
 app.add_typer(node.models, name="models")
+policy.app.command("status")(policy_status.status)
+policy.app.command("push")(policy_push.push)
 app.add_typer(policy.app, name="policy")
+app.add_typer(rollout.app, name="rollout")
 
 
 def main() -> None:
