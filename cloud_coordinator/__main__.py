@@ -8,29 +8,21 @@ import sys
 from pathlib import Path
 
 from cloud_coordinator.service import run_coordinator
-from cloud_coordinator.settings import CoordinatorSettings, check_settings
-from skerry.errors import SettingsError
-from skerry.settings import load_settings
-
-PREFIX = "SKERRY_COORDINATOR__"
-
-
-def read_settings(path: Path | None) -> CoordinatorSettings:
-    """Return the settings from a file and the environment, checked.  Raises SettingsError."""
-    return check_settings(load_settings(CoordinatorSettings, path=path, environ=os.environ, prefix=PREFIX))
+from cloud_coordinator.settings import read_settings
+from skerry.errors import SkerryError
+from skerry.exits import service_exit
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run a coordinator; return the exit status: 0 stopped in order, 2 a mistake that the message names."""
+    """Run a coordinator; return the exit status: 0 stopped in order; a mistake is one clear line."""
     parser = argparse.ArgumentParser(prog="cloud_coordinator", description="Run a Skerry coordinator.")
     parser.add_argument("--config", type=Path, help="settings file (TOML)")
     arguments = parser.parse_args(argv)
     try:
-        settings = read_settings(arguments.config)
-    except SettingsError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    return run_coordinator(settings)
+        return run_coordinator(read_settings(arguments.config, os.environ))
+    except SkerryError as error:
+        print(f"skerry coordinator: {error}", file=sys.stderr)
+        return service_exit(error)
 
 
 if __name__ == "__main__":

@@ -8,14 +8,10 @@ import os
 import sys
 from pathlib import Path
 
-from edge_agent.settings import AgentSettings, check_settings
-from skerry.errors import DirectoryInUse, IdentityError, SkerryError, StoreTooNew
+from edge_agent.settings import AgentSettings, read_settings
+from skerry.errors import SkerryError
+from skerry.exits import service_exit
 from skerry.lean import no_system_certificates
-from skerry.settings import load_settings
-
-ENVIRONMENT_PREFIX = "SKERRY_AGENT__"
-#: Exit status of each error that a person must act on; SettingsError and every other one: 2.
-EXIT_STATUS: dict[type[SkerryError], int] = {DirectoryInUse: 3, StoreTooNew: 4, IdentityError: 5}
 
 
 def run_agent(settings: AgentSettings) -> int:
@@ -36,17 +32,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--data-dir", help="data directory, instead of the settings'")
     given = parser.parse_args(arguments)
     try:
-        settings = load_settings(
-            AgentSettings,
-            path=given.config,
-            environ=os.environ,
-            prefix=ENVIRONMENT_PREFIX,
-            flags={"data_dir": given.data_dir},
-        )
-        return run_agent(check_settings(settings))
+        return run_agent(read_settings(given.config, os.environ, {"data_dir": given.data_dir}))
     except SkerryError as error:
         print(f"skerry agent: {error}", file=sys.stderr)
-        return next((status for kind, status in EXIT_STATUS.items() if isinstance(error, kind)), 2)
+        return service_exit(error)
     except KeyboardInterrupt:
         return 130
 

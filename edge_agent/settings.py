@@ -16,6 +16,7 @@ from edge_agent.core.limits import Limits
 from skerry.errors import SettingsError, SpecError
 from skerry.ids import check_name
 from skerry.listening import TcpListener, tcp_listener, tls_files
+from skerry.settings import load_settings
 from skerry.settings_example import commented_toml
 from skerry.transport.settings import MqttSettings
 
@@ -23,9 +24,10 @@ Positive = Annotated[float, Meta(gt=0)]
 Bytes = Annotated[int, Meta(ge=1 << 20)]
 MIB = 1 << 20
 _CORE = Limits()  # its defaults are the settings'
-EXAMPLE_HEAD = """\
+ENVIRONMENT_PREFIX = "SKERRY_AGENT__"
+EXAMPLE_HEAD = f"""\
 # Settings of a Skerry agent. Every line that is commented out shows the default.
-# The environment counts more: SKERRY_AGENT__NODE__NAME=edge-7 sets node.name.
+# The environment counts more: {ENVIRONMENT_PREFIX}NODE__NAME=edge-7 sets node.name.
 """
 
 
@@ -98,6 +100,19 @@ class RulesSettings(_Table, frozen=True, kw_only=True):
     directory: str = ""  #: *.rego and data.json; empty: the rules that ship
 
 
+class TrainingSettings(_Table, frozen=True, kw_only=True):
+    """Local training in federated rounds. What the node recorded stays here; only parameters leave it."""
+
+    enabled: bool = False  #: take part, and record arrivals and run times for it
+    python: str = ""  #: interpreter with the extra `train`; empty: .venv-train/bin/python beside the program
+    #: Training begins while tasks use less than this share of the node's processors …
+    start_below_load: Annotated[float, Meta(gt=0)] = 0.5
+    patience_s: Annotated[float, Meta(ge=0)] = 1800.0  #: … or when it has waited so long for that
+    time_limit_s: Positive = 1800.0  #: one training that takes longer is ended
+    memory_bytes: Bytes = 2048 * MIB  #: and one that needs more
+    node_config: dict[str, bool | int | float | str] = {}  #: handed to the trainer, for example partition-id
+
+
 class LogSettings(_Table, frozen=True, kw_only=True):
     """What is written to standard error."""
 
@@ -132,6 +147,7 @@ class AgentSettings(_Table, frozen=True, kw_only=True):
     scheduler: SchedulerSettings = SchedulerSettings()
     rules: RulesSettings = RulesSettings()
     devices: DeviceSettings = DeviceSettings()
+    training: TrainingSettings = TrainingSettings()
     limits: LimitSettings = LimitSettings()
     log: LogSettings = LogSettings()
 
@@ -177,6 +193,15 @@ class AgentSettings(_Table, frozen=True, kw_only=True):
             retry_base_s=self.limits.retry_base_s,
             retry_most_s=self.limits.retry_most_s,
         )
+
+
+def read_settings(
+    path: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any] | None = None
+) -> AgentSettings:
+    """Return the agent's settings, checked.  flags: dotted names to values.  Raises SettingsError."""
+    return check_settings(
+        load_settings(AgentSettings, path=path, environ=environ, prefix=ENVIRONMENT_PREFIX, flags=flags)
+    )
 
 
 def check_settings(settings: AgentSettings) -> AgentSettings:

@@ -191,12 +191,11 @@ def enrol(
     import sys
 
     from edge_agent import enrol as enrolling
-    from edge_agent.settings import AgentSettings, check_settings
-    from skerry.settings import load_settings
+    from edge_agent.settings import read_settings
 
-    settings = load_settings(AgentSettings, path=config, environ=os.environ, prefix="SKERRY_AGENT__")
+    settings = read_settings(config, os.environ)
     given = sys.stdin.readline().strip() if token == "-" else token
-    told = enrolling.enrol(check_settings(settings), coordinator, given, node=node, region=region, site=site)
+    told = enrolling.enrol(settings, coordinator, given, node=node, region=region, site=site)
     if as_json:
         print_json({"node": told.node, "fleet": told.fleet, "coordinator_url": told.coordinator_url})
     else:

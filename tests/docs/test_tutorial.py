@@ -5,13 +5,14 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
-import socket
 import sys
 import time
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+from skerry.cli.demo.brokers import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIAL = ROOT / "docs" / "tutorial" / "first-task.md"
@@ -33,13 +34,6 @@ def load_console() -> ModuleType:
 
 
 console = load_console()
-
-
-def free_port() -> int:
-    """A loopback port that nothing listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @pytest.mark.chaos
