@@ -23,6 +23,7 @@ from edge_agent.runtime_build import Parts, build_content
 from edge_agent.runtime_door import refuse_at_the_door
 from edge_agent.runtime_loop import CoreLoop
 from edge_agent.runtime_report import report_of
+from edge_agent.training_build import Training, build_training
 from skerry.blobs import BlobStore
 from skerry.documents import ENDED, NodeReport, PolicyStatus, TaskChanged
 from skerry.ids import TaskId, TaskIdSource, millisecond_of
@@ -54,6 +55,7 @@ class Agent:
         self.alarms: dict[str, str] = {}
         self.uplink: Uplink | None = None
         self.policy: PolicyHolder | None = None
+        self.training: Training | None = None
         self.measured = 0
         self._changes = Changes()
         self._waiters: dict[TaskId, list[asyncio.Future[None]]] = {}
@@ -84,6 +86,8 @@ class Agent:
 
             self.policy = self._build_policy(self.parts.enrolment)
             self.policy.start()
+            self.training = build_training(self)
+            self.training.start()
             self.uplink = build_uplink(self, self._transport)
             self.uplink.start()
         self._chores = [
@@ -110,6 +114,8 @@ class Agent:
         await asyncio.gather(*self._chores, return_exceptions=True)
         if self.policy is not None:
             await self.policy.close()
+        if self.training is not None:
+            await self.training.close()
         await self.content.close()
         if self.uplink is not None:
             await self.uplink.stop()
@@ -237,6 +243,7 @@ class Agent:
             devices=devices,
             cpu_millicores=facts.cpu_millicores,
             memory_bytes=facts.memory_bytes,
+            can_train=self.training is not None and self.training.is_open,
         )
 
     async def _change(self, operation: Cancel | Replay) -> Changed | Refused:

@@ -24,6 +24,7 @@ def build_uplink(agent: Agent, transport: Transport | None = None) -> Uplink:
     parts = agent.parts
     assert parts.enrolment is not None  # asked for on an enrolled node only
     assert parts.key is not None
+    assert agent.training is not None
     store = parts.store
     offset = store.meta(SESSION_OFFSET) or 0
     session = store.session + offset
@@ -48,6 +49,7 @@ def build_uplink(agent: Agent, transport: Transport | None = None) -> Uplink:
         state_of=lambda: state_of(agent),
         outgoing=outgoing,
         homecoming=Homecoming(agent.content.have, agent.loop.commit, store.meta(WANTED) or ()),
+        training=agent.training,
         dead_letters=store.meta(DEAD_LETTERS),
         lease_s=store.meta(LEASE_S) or 0.0,
         session_offset=offset,

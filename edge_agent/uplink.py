@@ -17,6 +17,7 @@ from edge_agent.homecoming import Homecoming
 from edge_agent.outgoing import Outgoing
 from edge_agent.round_trips import RoundTrips
 from edge_agent.runtime_loop import CoreLoop
+from edge_agent.training_build import Training
 from edge_agent.uplink_rows import OutboxReader
 from skerry.clock import Clock, Instant
 from skerry.envelope import Speaker, open_envelope
@@ -90,6 +91,7 @@ class Uplink:
         state_of: Callable[[], Awaitable[State]],
         outgoing: Outgoing,
         homecoming: Homecoming,
+        training: Training,
         dead_letters: list[dict[str, object]] | None = None,
         lease_s: float = 0.0,
         session_offset: int = 0,
@@ -105,6 +107,7 @@ class Uplink:
         self._rows = rows
         self.outgoing = outgoing
         self._homecoming = homecoming
+        self._training = training
         self._birth = birth
         self._clock = clock
         self._state_of = state_of
@@ -268,7 +271,12 @@ class Uplink:
         """Commit what the coordinator's rows ask for, with the mark that says so; then acknowledge."""
         operations, dead = operations_of(action.rows, wall_s=self._clock.wall_s())
         mark = MarkInbox(source=COORDINATOR, epoch=action.epoch, lane=action.lane, upto=action.upto)
-        notes = [*self._note_dead(dead), *self._note_lease(action), *self._homecoming.note(operations)]
+        notes = [
+            *self._note_dead(dead),
+            *self._note_lease(action),
+            *self._homecoming.note(operations),
+            *self._training.note(action.rows),
+        ]
         try:
             await self._loop.commit(*operations, *notes, mark)
         except QueueError as error:

@@ -11,7 +11,7 @@ import msgspec
 from skerry.decoding import MALFORMED
 from skerry.errors import BlobError, StorageFailed
 from skerry.link.actions import ReadRows
-from skerry.messages import Outcome, Row, TaskEnded, TaskOffered
+from skerry.messages import FederationReply, Outcome, Row, TaskEnded, TaskOffered
 from skerry.task import TaskSpec, blobs_of
 from task_queue.store import Store
 from task_queue.writer import StoreWriter
@@ -33,6 +33,10 @@ class _Ended(msgspec.Struct):
 
 class _Offered(msgspec.Struct):
     task: TaskSpec
+
+
+class _Update(msgspec.Struct):
+    update: str = ""
 
 
 class OutboxReader:
@@ -112,7 +116,7 @@ class OutboxReader:
 
 
 def contents_of(row: Row) -> tuple[str, ...]:
-    """Return what the other side needs with this row: inputs of an offer, results of a placed task."""
+    """Return what the other side needs with this row: inputs of an offer, results, updates."""
     body = bytes(row.body)
     if b"sha256:" not in body:
         return ()
@@ -122,6 +126,9 @@ def contents_of(row: Row) -> tuple[str, ...]:
         if row.kind == TaskEnded.__struct_config__.tag:
             ended = msgspec.json.decode(body, type=_Ended)
             return ended.outcome.blobs if ended.is_placed and ended.outcome is not None else ()
+        if row.kind == FederationReply.__struct_config__.tag:
+            update = msgspec.json.decode(body, type=_Update).update
+            return (update,) if update else ()
     except MALFORMED as error:  # the receiver dead-letters it; it must not hold up the lane here
         log.error("row %d of kind %s cannot be read: %s", row.seq, row.kind, error)
     return ()

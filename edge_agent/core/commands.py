@@ -13,6 +13,8 @@ from skerry.ids import parse_task_id
 from skerry.link.actions import ReceivedRow
 from skerry.messages import (
     ActivatePolicy,
+    FederationOver,
+    FederationRequest,
     Lane,
     LossReported,
     PlacementRefused,
@@ -57,6 +59,8 @@ def operations_of(rows: Sequence[ReceivedRow], *, wall_s: float) -> tuple[list[O
     operations: list[Operation] = []
     dead: list[DeadLetter] = []
     for received in rows:
+        if isinstance(received.message, FederationRequest | FederationOver):
+            continue  # training's own inbox takes these, in the same commit
         try:
             operations.append(_operation(received, wall_s))
         except SpecError as error:
