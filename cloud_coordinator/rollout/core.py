@@ -187,12 +187,16 @@ class Rollouts:
             used_s=used_s if keeps_wave else 0.0,
             resumes_to=rollout.state if is_pause else None,
             waits_for=step.waits_for,
-            reason=step.reason,
+            reason=step.reason + self._words_of(step.about),
             ended_wall_s=at.wall_s if step.state in FINAL else None,
         )
         self.book.put_rollout(moved)
         self._settle(moved)
         return moved
+
+    def _words_of(self, node: str) -> str:
+        reason = self.book.node(node).reason if node else ""
+        return f": {reason}" if reason else ""
 
     def _settle(self, rollout: Rollout) -> None:
         """What the end of a rollout means for the fleet and for the version."""

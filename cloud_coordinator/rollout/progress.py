@@ -31,11 +31,15 @@ class Now:
 
 @dataclass(frozen=True)
 class Step:
-    """Where a rollout goes now, and why. waits_for: the node that a pause waits for."""
+    """Where a rollout goes now, and why. waits_for: the node that a pause waits for.
+
+    about: the node whose own words say more.
+    """
 
     state: RolloutState
     reason: str
     waits_for: str = ""
+    about: str = ""
 
 
 def progress_of(
@@ -64,7 +68,7 @@ def next_step(rollout: Rollout, found: Mapping[str, Progress], at: Now) -> Step 
     is_canary_wave = rollout.state is RolloutState.CANARY or rollout.resumes_to is RolloutState.CANARY
     allowed = rollout.spec.canary_failures if is_canary_wave else rollout.spec.fleet_failures
     if lost and len(lost) > allowed * len(found):
-        return Step(RolloutState.ROLLED_BACK, _lost_words(lost, found))
+        return Step(RolloutState.ROLLED_BACK, _lost_words(lost, found), about=lost[0])
     step: Callable[[Rollout, Mapping[str, Progress], Now], Step | None] | None = {
         RolloutState.PAUSED: _paused,
         RolloutState.CANARY: _canary,
