@@ -8,12 +8,7 @@ from task_queue.operations import Refused
 
 #: reason → (status, name, what to do, seconds after which trying again may help)
 _ANSWERS: dict[str, tuple[int, str, str, float | None]] = {
-    "full": (
-        429,
-        "queue-full",
-        "wait until tasks have ended, or raise the queue's limits in the settings",
-        5.0,
-    ),
+    "full": (429, "queue-full", "", 5.0),
     "too_large": (413, "too-large", "", None),
     "not_found": (404, "task-not-found", "`skerry tasks list` shows the tasks of this node", None),
     "ended": (409, "not-allowed-now", "", None),

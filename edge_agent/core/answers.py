@@ -59,6 +59,9 @@ def take_answer(turn: Turn, operation: Operation, answer: Answer, decide: Decide
             end_here(turn, answer.task_id)
         case Enqueue(), Enqueued():
             _enqueued(turn, operation, answer)
+        case Enqueue(), Refused(reason="full"):
+            # Ended tasks are only forgotten when time is looked at: who was refused may soon find room.
+            look_again_by(turn, turn.state.limits.full_retry_s)
         case Replay(), Changed():
             turn.state.want_claim = True
             _notify(turn, answer)

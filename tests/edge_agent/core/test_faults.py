@@ -13,14 +13,14 @@ from devices.port import Report
 from edge_agent.core.actions import Commit
 from edge_agent.core.check import check
 from edge_agent.core.entry import ALIVE
-from edge_agent.core.events import Committed
+from edge_agent.core.events import Committed, Observed
 from edge_agent.core.limits import Limits
 from edge_agent.testing import CPU, NPU, Behaviour, Disk, World
 from skerry.fence import Fence
 from skerry.ids import TaskId
 from skerry.task import Resources, TaskSpec
 from skerry.testing import a_task
-from task_queue.operations import Cancel, Claim, Drop, Enqueue, Fail, Finish, Start
+from task_queue.operations import Advance, Cancel, Claim, Drop, Enqueue, Fail, Finish, Refused, Start
 from task_queue.task import FINAL, State
 
 MakeWorld = Callable[..., World]
@@ -226,3 +226,23 @@ def test_a_cancel_that_is_heard_of_before_the_start_it_follows_stops_the_attempt
     assert world.get(task_id).state is State.CANCELLED
     assert world.effects == []
     assert not world.core.state.entries
+
+
+def test_a_task_that_found_the_queue_full_has_ended_ones_forgotten_soon(make_world: MakeWorld) -> None:
+    world = make_world()
+    world.run_for(1.0)
+    looked: list[float] = []
+
+    def note(commit: Commit) -> bool:
+        looked.extend(world.clock.uptime_s for op in commit.operations if isinstance(op, Advance))
+        return False
+
+    world.is_disk_broken = note
+    refused = Refused(reason="full", message="the queue holds as much as it may")
+    asked = Enqueue(task_id=world.ids.next(), task=a_task())
+    began = world.clock.uptime_s
+    for _ in range(100):
+        world.post(Observed(operations=(asked,), answers=(refused,)))
+    world.run_for(3.0)
+
+    assert [at - began <= Limits().full_retry_s + 0.1 for at in looked] == [True]
