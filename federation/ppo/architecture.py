@@ -24,10 +24,10 @@ HIDDEN = 48
 CRITIC_HIDDEN = 64
 #: The column that ranks candidates as the rule min-increase does: 0 for its choice.
 PRIOR_COLUMN = CANDIDATE_FEATURES.index("regret_increase")
-#: The prior's unit, and its first value: soft enough that choices nearly as cheap are tried, sharp enough
-#: that dear ones are not. Half of all decisions are about less than 0.0125 of cost.
+#: The prior's unit, and its first value. Soft on purpose: half of all decisions are about less than 0.0125 of
+#: cost, so that nearly all that is not a violation is tried. Twelve times as sharp, learning stalls.
 PRIOR_UNIT = 50.0
-FIRST_PRIOR = 2.0
+FIRST_PRIOR = 0.16
 #: Costs are seen a second time through tanh(FINE_SCALE × cost): what matters in quiet times is about 0.01,
 #: a violation 1 and more.
 FINE_COLUMNS = tuple(

@@ -16,16 +16,16 @@ class PpoSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
 
     seed: int = 7
     steps: int = 3_000_000  #: decisions to learn from; rates are annealed over exactly these
-    devices: tuple[int, int] = (4, 8)  #: fewest and most devices of a training site
+    devices: tuple[int, int] = (4, 12)  #: fewest and most devices of a training site
     tasks: int = 160  #: decisions in an episode
     streams: int = 16  #: different sites with arrivals in an update
     copies: int = 16  #: of each stream; their mean is the baseline that cancels the arrivals' luck
     discount: float = 0.997  #: per decision
     reward_scale: float = 0.2
-    rate: float = 5e-4
+    rate: float = 1e-3
     last_rate: float = 0.05  #: share of the rate that is left at the end
     epochs: int = 4
-    minibatch: int = 4096  #: decisions
+    minibatch: int = 2048  #: decisions
     clip: float = 0.2
     kl_stop: float = 0.03
     entropy: float = 0.004  #: falls to 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,7 @@ class TrainingRun:
         self.cpu_s = 0.0
         self.history: list[Figures] = []
         self.curve: list[Point] = []
+        self.code = code_hash()  # read now: files may change while the run goes on
         first = first_actor(settings.seed) if actor is None else actor
         self.learner: Learner = learner_of(first, first_critic(settings.seed))
         self._fleet = Fleet(Scenario(devices=settings.devices, tasks=settings.tasks), seed=settings.seed)
@@ -114,7 +116,7 @@ class TrainingRun:
             history=tuple(self.history),
             curve=tuple(self.curve),
             lineage_parent=self.parent,
-            code=code_hash(),
+            code=self.code,
         )
 
 
@@ -153,6 +155,7 @@ def train(run: TrainingRun, directory: Path, report: Callable[[TrainingRun], Non
         report(run)
 
 
+@cache
 def code_hash() -> str:
     """Return the content hash of the code that decides what a seed leads to."""
     total = hashlib.sha256()
