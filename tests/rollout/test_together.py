@@ -1,4 +1,4 @@
-"""Coordinator and nodes together in memory: the rollout's core, and the agent's policy core, trial and gate."""
+"""Coordinator and nodes together in memory: the rollout's core, the agent's policy core, trial and gate."""
 
 from __future__ import annotations
 
