@@ -346,3 +346,17 @@ class ModelFleet:
                 self.waited_s.append(waited_s)
             case do.Wake() | do.KeyChanged() | do.RepliesKept():
                 pass  # settle() ticks; there are no signatures here
+
+
+def placed_on(fleet: ModelFleet, task_id: str) -> str:
+    """Return the node that holds the task, empty when none does."""
+    return next((node.name for node in fleet.nodes.values() if task_id in node.holds), "")
+
+
+def place_one(fleet: ModelFleet, **fields: Any) -> tuple[str, str]:
+    """Offer one task from n1 and have it placed; return its id and its node."""
+    task_id = fleet.offer("n1", a_task(**fields))
+    fleet.settle()
+    node = placed_on(fleet, task_id)
+    assert node
+    return task_id, node
