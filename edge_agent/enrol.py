@@ -5,12 +5,12 @@ Writes the enrolment only when the coordinator that made the token has signed it
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import msgspec
 
 from edge_agent.settings import AgentSettings, default_node_name
+from skerry.durable import write_whole
 from skerry.endpoint import Endpoint
 from skerry.enrolment import ENROL_PATH, EnrolAnswer, check_answer, parse_token, sign_request
 from skerry.errors import IdentityError
@@ -77,10 +77,4 @@ def _write_password(path: Path, password: str) -> None:
     if not password:
         path.unlink(missing_ok=True)
         return
-    temporary = path.with_suffix(".new")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        file.write(password + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    write_whole(path, f"{password}\n".encode())

@@ -5,7 +5,6 @@ Needs the onnx package to write, numpy and onnxruntime to check; knows no torch.
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +25,7 @@ from federation.ppo.architecture import (
 from policy.actor import OUTPUT, SCHEMA_KEY, Refused, open_session, run_session
 from policy.features import SCHEMA_HASH, C, F
 from policy.golden import golden_inputs
+from skerry.durable import write_whole
 from skerry.errors import PolicyError
 from skerry.identity import PrivateKey
 from skerry.policy_manifest import (
@@ -112,23 +112,8 @@ def papers_of(
 def write_policy(path: Path, data: bytes, manifest: PolicyManifest) -> None:
     """Write the file and its manifest beside it, each whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, data)
-    write_whole(manifest_path(path), encode_manifest(manifest))
-
-
-def write_whole(path: Path, data: bytes) -> None:
-    """Write a file so that a crash leaves the old one or the new one."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    with beside.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)
-    descriptor = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    write_whole(path, data, mode=0o644)
+    write_whole(manifest_path(path), encode_manifest(manifest), mode=0o644)
 
 
 def _model(actor: Parameters) -> Any:

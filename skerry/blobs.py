@@ -21,6 +21,7 @@ from types import TracebackType
 import msgspec
 
 from skerry.clock import Clock, Instant, SystemClock
+from skerry.durable import sync
 from skerry.errors import BlobCorrupt, BlobError, BlobNotFound, BlobQuotaExceeded
 from skerry.ids import is_content_hash
 
@@ -150,7 +151,7 @@ class BlobStore:
         _check(name)
         with self._lock:
             (self.root / "pins" / _hex(name)).touch(mode=0o600)
-            _sync_directory(self.root / "pins")
+            sync(self.root / "pins")
             self._pinned.add(name)
 
     def unpin(self, name: str) -> None:
@@ -224,9 +225,9 @@ class BlobStore:
         with self._lock, _translated(name):
             if not path.parent.is_dir():
                 path.parent.mkdir(parents=True, mode=0o700)
-                _sync_directory(path.parent.parent)
+                sync(path.parent.parent)
             temporary.replace(path)
-            _sync_directory(path.parent)
+            sync(path.parent)
             entry = _Entry(size=size, order=0, used=self._clock.now(), verified=_stamp(path))
             self._entries[name] = entry
             self._touch(entry, path)
@@ -367,11 +368,3 @@ def _stamp(path: Path) -> tuple[int, int, int] | None:
     except OSError:
         return None
     return (stat.st_ino, stat.st_size, stat.st_mtime_ns)
-
-
-def _sync_directory(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

@@ -6,7 +6,6 @@ The key is made where it is used and never leaves; no private byte reaches a rep
 from __future__ import annotations
 
 import contextlib
-import os
 import stat
 from functools import lru_cache
 from pathlib import Path
@@ -17,6 +16,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from skerry.decoding import MALFORMED
+from skerry.durable import write_whole
 from skerry.errors import IdentityError
 
 SIGNATURE_BYTES = 64
@@ -48,7 +48,7 @@ class PrivateKey:
             pass
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            _write_whole(path, _pem(Ed25519PrivateKey.generate()), replace=False)
+            write_whole(path, _pem(Ed25519PrivateKey.generate()), replace=False)
             return cls(_read_key(path))
         except OSError as error:
             raise IdentityError(f"the key {path} cannot be written: {error.strerror}") from error
@@ -128,7 +128,7 @@ class Enrolment(msgspec.Struct, frozen=True, kw_only=True):
         """Write the enrolment (mode 0600), whole or not at all.  Raises IdentityError."""
         try:
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            _write_whole(path, msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n", replace=True)
+            write_whole(path, msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n")
         except OSError as error:
             raise IdentityError(f"the enrolment {path} cannot be written: {error.strerror}") from error
 
@@ -168,30 +168,3 @@ def _damaged(path: Path) -> str:
         f"the key {path} is damaged or not an ed25519 key; restore it from a backup, or move it away and"
         " enrol this machine again with a new token"
     )
-
-
-def _write_whole(path: Path, data: bytes, *, replace: bool) -> None:
-    """Write beside the target, sync, then rename over it (replace) or link to it (the first writer wins)."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.{os.urandom(4).hex()}")
-    try:
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        if replace:
-            temporary.replace(path)
-        else:
-            with contextlib.suppress(FileExistsError):
-                os.link(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    _sync_directory(path.parent)
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

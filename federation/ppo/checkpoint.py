@@ -9,10 +9,10 @@ from pathlib import Path
 
 import msgspec
 
-from federation.export import write_whole
 from federation.ppo.architecture import Parameters
 from federation.ppo.settings import PpoSettings
 from federation.wire import PacketRefused, pack, unpack
+from skerry.durable import write_whole
 from skerry.errors import PolicyError
 
 CHECKPOINT_FORMAT = 1
@@ -66,7 +66,7 @@ def packed(parts: dict[str, Parameters]) -> bytes:
 
 def save(directory: Path, checkpoint: Checkpoint) -> None:
     """Replace the run's checkpoint; a kill leaves the old one or the new one."""
-    write_whole(directory / CHECKPOINT_NAME, msgspec.msgpack.encode(checkpoint))
+    write_whole(directory / CHECKPOINT_NAME, msgspec.msgpack.encode(checkpoint), mode=0o644)
 
 
 def load(path: Path) -> Checkpoint:

@@ -6,11 +6,11 @@ what is acknowledged then is lost. Knows nothing of tables.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import apsw
 
+from skerry.durable import sync
 from skerry.errors import StorageFailed
 
 _Identity = tuple[int, int]
@@ -55,9 +55,9 @@ class Place:
             leftover.unlink()
         _copy(db, copy)
         copy.chmod(0o600)
-        _sync(copy)
+        sync(copy)
         copy.rename(self._path)
-        _sync(self._path.parent)
+        sync(self._path.parent)
 
 
 def _copy(db: apsw.Connection, path: Path) -> None:
@@ -75,11 +75,3 @@ def _identity(path: Path) -> _Identity | None:
     except OSError:
         return None
     return (stat.st_dev, stat.st_ino)
-
-
-def _sync(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
