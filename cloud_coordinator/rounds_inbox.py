@@ -7,6 +7,7 @@ databases of their own: a crash between them offers the letter again, and the ro
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -16,6 +17,9 @@ from cloud_coordinator.ledger.port import Ledger
 from federation.values import Reply
 from skerry.errors import SpecError
 from skerry.messages import FederationReply
+
+if TYPE_CHECKING:
+    from cloud_coordinator.core.core import CoordinatorCore
 
 LETTER = "federation.reply"
 #: Letters that may wait, for example while rounds are off: what comes beyond is set aside as dead letters.
@@ -34,9 +38,13 @@ def keep(turn: Turn, node: str, said: FederationReply) -> None:
     if turn.ledger.document(LETTER, name) is not None:
         turn.count("duplicates", node=node, reason="federation.reply")
         return
-    if len(turn.ledger.documents(LETTER)) >= LIMIT:
+    memory = turn.memory
+    if memory.letters is None:
+        memory.letters = len(turn.ledger.documents(LETTER))
+    if memory.letters >= LIMIT:
         raise SpecError(f"{LIMIT} answers wait to be taken already")
     turn.ledger.put_document(LETTER, name, msgspec.json.encode(_reply(node, said)))
+    memory.letters += 1
     turn.count("federation_replies", node=node)
     turn.act(RepliesKept())
 
@@ -47,11 +55,12 @@ def waiting(ledger: Ledger, limit: int = 200) -> dict[str, Reply]:
     return {name: msgspec.json.decode(body, type=Reply) for name, body in letters}
 
 
-def forget(ledger: Ledger, names: Iterable[str]) -> None:
+def forget(core: CoordinatorCore, names: Iterable[str]) -> None:
     """The round ledger has these."""
-    with ledger.transaction():
+    core.memory.letters = None
+    with core.ledger.transaction():
         for name in names:
-            ledger.drop_document(LETTER, name)
+            core.ledger.drop_document(LETTER, name)
 
 
 def _reply(node: str, said: FederationReply) -> Reply:

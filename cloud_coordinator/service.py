@@ -21,6 +21,7 @@ from cloud_coordinator.figures import Figures
 from cloud_coordinator.ledger.sqlite import SqliteLedger
 from cloud_coordinator.rollout.service import Policies
 from cloud_coordinator.rollout.vetting import ChildVetter
+from cloud_coordinator.rounds_wiring import Rounds
 from cloud_coordinator.runtime import Runtime
 from cloud_coordinator.settings import CoordinatorSettings, tcp_of
 from cloud_coordinator.writer import CoreThread
@@ -68,6 +69,8 @@ async def running(settings: CoordinatorSettings, *, clock: Clock | None = None) 
         office.runtime.start()
         office.policies.start()
         stack.push_async_callback(office.policies.stop)
+        stack.push_async_callback(office.rounds.close)
+        await office.rounds.open()
         figures = asyncio.create_task(_read_figures(office))
         stack.callback(figures.cancel)
         yield office
@@ -116,6 +119,17 @@ def _assemble(settings: CoordinatorSettings, guard: Guard, clock: Clock) -> Offi
     )
     vetter = ChildVetter(blobs, settings.policies, settings.data_path / "vetting")
     office.policies = Policies(office.ask_rollouts, blobs, key, vetter, settings.policies)
+    office.rounds = Rounds(
+        settings.federation,
+        settings.data_path / "rounds",
+        ask=office.ask,
+        handle=office.handle,
+        policies=office.policies,
+        blobs=blobs,
+        key=key,
+        clock=clock,
+    )
+    runtime.on_replies = office.rounds.replies_kept
     return office
 
 

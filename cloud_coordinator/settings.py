@@ -13,6 +13,7 @@ from msgspec import Meta
 from cloud_coordinator.core.turn import Limits
 from cloud_coordinator.placement.settings import PlacementSettings
 from cloud_coordinator.rollout.settings import PolicySettings
+from cloud_coordinator.rounds_settings import FederationSettings
 from skerry.errors import SettingsError, SpecError
 from skerry.ids import check_name
 from skerry.listening import TcpListener, tcp_listener, tls_files
@@ -98,6 +99,10 @@ class PolicyTable(PolicySettings, frozen=True, kw_only=True):
     """Learned policies: who may bring one, and what it must show before a node tries it."""
 
 
+class FederationTable(FederationSettings, frozen=True, kw_only=True):
+    """Federated rounds; their workers are processes of the training environment (the extra `federation`)."""
+
+
 class LogTable(_Table, frozen=True, kw_only=True):
     """What is written to standard error."""
 
@@ -119,6 +124,7 @@ class CoordinatorSettings(_Table, frozen=True, kw_only=True):
     content: ContentTable = ContentTable()
     rules: RulesTable = RulesTable()
     policies: PolicyTable = PolicyTable()
+    federation: FederationTable = FederationTable()
     log: LogTable = LogTable()
 
     @property

@@ -1,4 +1,4 @@
-"""Putting local training together. A node that does not train never loads what that needs; it says so when asked."""
+"""Putting local training together. A node that does not train never loads what that needs."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""The training child as the agent sees it: a directory in, a reply out, within time and memory. Owns the process.
+"""The training child as the agent sees it: a directory in, a reply out, within time and memory.
 
-Knows neither instructions' rules nor the store. The agent's own process imports neither flwr nor torch.
+Owns the process. Knows neither instructions' rules nor the store; the agent itself imports neither flwr nor
+torch.
 """
 
 from __future__ import annotations

@@ -76,9 +76,8 @@ class Recorder:
             if isinstance(operation, Enqueue):
                 if isinstance(answer, Enqueued) and answer.is_new:
                     self._arrived(answer.task_id, operation)
-            elif isinstance(operation, Finish | Fail) and isinstance(answer, Changed):
-                if answer.state in _ENDED:
-                    self._ended(operation)
+            elif isinstance(operation, Finish | Fail) and _state_of(answer) in _ENDED:
+                self._ended(operation)
 
     async def keep_writing(self) -> None:
         """Write what was seen now and then; never returns."""
@@ -207,6 +206,10 @@ def experience_of(
     begin = tasks[0].at_s
     listed = tuple(_task(one, begin, runs) for one in tasks if one.at_s - begin <= _LONGEST_S)
     return Experience(devices=tuple(described), tasks=listed)
+
+
+def _state_of(answer: Answer) -> State | None:
+    return answer.state if isinstance(answer, Changed) else None
 
 
 _Runs = dict[tuple[str, str], tuple[float, float]]  # (kind, device) → (mean run time, device's speed or 0)

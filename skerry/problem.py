@@ -87,6 +87,7 @@ RULES: dict[type[BaseException], ProblemRule] = {
     errors.DeviceError: ProblemRule(503, "device", "The device failed"),
     errors.PolicyNotFound: ProblemRule(404, "policy-not-found", "There is no such policy or rollout"),
     errors.PolicyError: ProblemRule(409, "policy-refused", "The policy cannot be used"),
+    errors.FederationError: ProblemRule(409, "round-refused", "The run is not possible now"),
     TimeoutError: ProblemRule(
         503, "timed-out", "It took too long", "the service did not answer in time; try again"
     ),

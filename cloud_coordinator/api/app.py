@@ -7,12 +7,19 @@ from collections.abc import Callable, Sequence
 from aiohttp import web
 
 import skerry
+from cloud_coordinator import rounds_http
 from cloud_coordinator.api import content, enrolment, fleet, policies
 from cloud_coordinator.api.office import OFFICE, Office
 from skerry.web import Access, Route, build_app
 
 TITLE = "Skerry coordinator"
-ROUTES: tuple[Route, ...] = (*fleet.ROUTES, *enrolment.ROUTES, *content.ROUTES, *policies.ROUTES)
+ROUTES: tuple[Route, ...] = (
+    *fleet.ROUTES,
+    *enrolment.ROUTES,
+    *content.ROUTES,
+    *policies.ROUTES,
+    *rounds_http.ROUTES,
+)
 
 
 def build(

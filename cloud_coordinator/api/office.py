@@ -10,8 +10,10 @@ from aiohttp import web
 
 from cloud_coordinator.api.pace import Pace
 from cloud_coordinator.core.core import CoordinatorCore
+from cloud_coordinator.core.events import Event
 from cloud_coordinator.figures import Figures
 from cloud_coordinator.rollout.service import Job, Policies
+from cloud_coordinator.rounds_wiring import Rounds
 from cloud_coordinator.runtime import Runtime
 from cloud_coordinator.settings import CoordinatorSettings
 from cloud_coordinator.writer import CoreThread
@@ -36,11 +38,17 @@ class Office:
     pace: Pace
     ledger_epoch: str
     policies: Policies = field(init=False)  #: set once the rest is there
+    rounds: Rounds = field(init=False)  #: set once the rest is there
     http_url: str = ""  #: what nodes are told; known once the server listens
 
     async def ask(self, job: Callable[[CoordinatorCore], T]) -> T:
         """Return what the job returns, from the core's own thread, after its commit."""
         return await self.thread.run(job)
+
+    async def handle(self, event: Event) -> None:
+        """Have the core take an event, and do what it asks for, after its commit."""
+        now, wall_s = self.clock.now(), self.clock.wall_s()
+        self.runtime.perform(await self.ask(lambda core: core.handle(event, now, wall_s)))
 
     async def ask_rollouts(self, job: Job[T]) -> T:
         """Return what the job returns, from the core's thread; nodes it told are told after the commit."""

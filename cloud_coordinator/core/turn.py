@@ -73,6 +73,8 @@ class Memory:
     crowded: dict[str, None] = field(default_factory=dict)
     #: Of tasks that nodes refused: when the last of them did.
     refused_at: dict[str, Instant] = field(default_factory=dict)
+    #: Answers to training instructions that wait to be taken; None: not counted yet.
+    letters: int | None = None
     planning_since: Instant | None = None
     revision: int = 0
     last_tick: Instant | None = None
@@ -95,6 +97,7 @@ class Turn:
     now: Instant
     wall_s: float
     actions: list[Action] = field(default_factory=list)
+    ahead: tuple[str, int] | None = None  #: a node that knows more than the ledger, and a term it knows
     grown: dict[tuple[str, Lane], int] = field(default_factory=dict)  #: command logs that got rows: new heads
 
     @property
