@@ -1,114 +1,21 @@
-"""The coordinator's HTTP interface and its door for messages: a real server on loopback, its broker away."""
+"""The coordinator's HTTP interface: enrolment, who may ask, what is listed."""
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
-import io
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
-import aiohttp
 import msgspec
 import pytest
 
-from cloud_coordinator.api.office import Office
-from cloud_coordinator.core.turn import NodeNow
+from cloud_coordinator.api.testing import KEY, Visitor, visit
 from cloud_coordinator.ledger.values import LedgerTask, Moment, Placement, TaskState
-from cloud_coordinator.service import running
-from cloud_coordinator.settings import CoordinatorSettings
-from cloud_coordinator.testing import an_inventory
 from skerry.decision import Decision
-from skerry.enrolment import EnrolAnswer, check_answer, parse_token, sign_request
+from skerry.enrolment import EnrolAnswer, check_answer, parse_token
 from skerry.envelope import Speaker
 from skerry.fence import Fence
 from skerry.identity import PrivateKey
-from skerry.messages import Birth
-from skerry.node import NodeRecord
 from skerry.signed_http import signed_headers
-from skerry.task import OnnxSpec
 from skerry.testing import a_task
-from skerry.transport.port import Message
-
-KEY = PrivateKey.generate()
-Story = Callable[["Visitor"], Awaitable[None]]
-
-
-class Visitor:
-    """Speaks to a running coordinator: `ask` on its Unix socket, `tcp` with the headers given."""
-
-    def __init__(self, office: Office, bare: aiohttp.ClientSession, unix: aiohttp.ClientSession) -> None:
-        self.office = office
-        self.url = office.http_url
-        self.bare = bare
-        self.unix = unix
-        token = office.settings.token_path.read_text().strip()
-        self.bearer = {"Authorization": f"Bearer {token}"}
-
-    async def ask(self, method: str, path: str, **arguments: Any) -> tuple[int, Any]:
-        async with self.unix.request(method, f"http://localhost{path}", **arguments) as answer:
-            return answer.status, await answer.json()
-
-    async def tcp(self, method: str, path: str, **arguments: Any) -> tuple[int, Any]:
-        async with self.bare.request(method, f"{self.url}{path}", **arguments) as answer:
-            has_body = answer.content_type.endswith("json")
-            return answer.status, await answer.json(content_type=None) if has_body else await answer.read()
-
-    async def token(self, **fields: Any) -> str:
-        status, made = await self.ask("POST", "/v1/tokens", json=fields)
-        assert status == 201, made
-        return str(made["token"])
-
-    async def enrol(
-        self, token: str, *, node: str = "n1", key: PrivateKey = KEY, **changes: Any
-    ) -> tuple[int, Any]:
-        asked = sign_request(key, parse_token(token), node=node, region="north", site="")
-        document = msgspec.to_builtins(msgspec.structs.replace(asked, **changes))
-        return await self.tcp("POST", "/v1/enrol", json=document)
-
-    async def counted(self, reason: str) -> int:
-        """How often something was refused for this reason, once the core has counted it."""
-        async with asyncio.timeout(10):
-            while True:
-                _, found = await self.ask("GET", "/v1/counters")
-                total = sum(c["count"] for c in found["counters"] if c["reason"] == reason)
-                if total:
-                    return total
-                await asyncio.sleep(0.05)  # counts are handed over with the next tick
-
-    def message(self, topic: str, payload: bytes) -> None:
-        self.office.runtime.on_message(
-            Message(topic=topic, payload=payload, retained=False, acknowledge=lambda: None)
-        )
-
-
-def settings_in(path: Path, **fields: Any) -> CoordinatorSettings:
-    values = {
-        "data_dir": str(path),
-        "fleet": "test",
-        "api": {"listen": "127.0.0.1:0"},
-        "mqtt": {"url": "mqtt://127.0.0.1:1"},
-        "rules": {"enabled": False},
-        **fields,
-    }
-    return msgspec.convert(values, CoordinatorSettings)
-
-
-def visit(path: Path, story: Story, **fields: Any) -> None:
-    """Run a coordinator in path and play a story against it."""
-
-    async def play() -> None:
-        settings = settings_in(path, **fields)
-        async with running(settings) as office:
-            connector = aiohttp.UnixConnector(str(settings.socket_path))
-            async with aiohttp.ClientSession() as bare, aiohttp.ClientSession(connector=connector) as unix:
-                await story(Visitor(office, bare, unix))
-
-    asyncio.run(play())
-
-
-# --- enrolment ------------------------------------------------------------------------------------------
 
 
 def test_a_node_enrols_once_with_a_token_and_knows_its_coordinator(tmp_path: Path) -> None:
@@ -198,9 +105,6 @@ def test_a_name_that_may_not_stand_in_a_topic_is_refused(tmp_path: Path) -> None
     visit(tmp_path, story)
 
 
-# --- who may ask ----------------------------------------------------------------------------------------
-
-
 def test_tcp_needs_the_token_and_the_right_host(tmp_path: Path) -> None:
     async def story(visitor: Visitor) -> None:
         assert (await visitor.tcp("GET", "/v1/nodes"))[0] == 401
@@ -248,9 +152,6 @@ def test_a_revoked_node_is_refused_from_then_on(tmp_path: Path) -> None:
     visit(tmp_path, story)
 
 
-# --- what is listed -------------------------------------------------------------------------------------
-
-
 def test_a_task_is_shown_with_its_placements_and_their_decisions(tmp_path: Path) -> None:
     task_id = "a" * 32
 
@@ -294,172 +195,5 @@ def test_a_token_request_with_an_unknown_field_is_refused(tmp_path: Path) -> Non
     async def story(visitor: Visitor) -> None:
         assert (await visitor.ask("POST", "/v1/tokens", json={"nod": "n1"}))[0] == 422
         assert (await visitor.ask("POST", "/v1/tokens", data=b"{"))[0] == 400
-
-    visit(tmp_path, story)
-
-
-# --- content --------------------------------------------------------------------------------------------
-
-
-def named(data: bytes) -> str:
-    return f"sha256:{hashlib.sha256(data).hexdigest()}"
-
-
-def test_an_enrolled_node_puts_and_gets_content_with_its_signature(tmp_path: Path) -> None:
-    data = bytes(range(256)) * 4000
-    path = f"/v1/blobs/{named(data)}"
-
-    async def story(visitor: Visitor) -> None:
-        await visitor.enrol(await visitor.token())
-        put = signed_headers(KEY, "n1", "PUT", path)
-        assert (await visitor.tcp("PUT", path, headers=put, data=data))[0] == 201
-        assert (await visitor.tcp("PUT", path, headers=put, data=data))[0] == 200
-        get = signed_headers(KEY, "n1", "GET", path)
-        assert await visitor.tcp("GET", path, headers=get) == (200, data)
-        part = await visitor.tcp("GET", path, headers={**get, "Range": "bytes=1000-1999"})
-        assert part == (206, data[1000:2000])
-        beyond = await visitor.tcp("GET", path, headers={**get, "Range": f"bytes={len(data)}-"})
-        assert beyond[0] == 416
-        assert (await visitor.tcp("GET", path, headers=visitor.bearer))[1] == data
-
-    visit(tmp_path, story)
-
-
-def test_content_is_closed_to_everybody_else(tmp_path: Path) -> None:
-    data = b"model"
-    path = f"/v1/blobs/{named(data)}"
-
-    async def story(visitor: Visitor) -> None:
-        await visitor.enrol(await visitor.token())
-        stranger = PrivateKey.generate()
-        for headers, expected in (
-            ({}, 401),
-            (signed_headers(stranger, "n1", "PUT", path), 403),
-            (signed_headers(KEY, "n2", "PUT", path), 403),
-            (signed_headers(KEY, "n1", "GET", path), 403),
-            (signed_headers(KEY, "n1", "PUT", path + "0"), 403),
-        ):
-            assert (await visitor.tcp("PUT", path, headers=headers, data=data))[0] == expected
-        assert await visitor.counted("http_signature") >= 1
-        assert not visitor.office.blobs.has(named(data))
-
-    visit(tmp_path, story)
-
-
-def test_content_under_a_wrong_name_or_above_the_quota_is_not_kept(tmp_path: Path) -> None:
-    async def story(visitor: Visitor) -> None:
-        path = f"/v1/blobs/{named(b'promised')}"
-        status, problem = await visitor.ask("PUT", path, data=b"delivered")
-        assert (status, problem["type"]) == (422, "urn:skerry:blob-corrupt")
-        big = bytes(2 << 20)
-        status, problem = await visitor.ask("PUT", f"/v1/blobs/{named(big)}", data=io.BytesIO(big))
-        assert (status, problem["type"]) == (507, "urn:skerry:blob-quota")
-        assert (await visitor.ask("PUT", "/v1/blobs/sha256:..%2F..%2Fx", data=b""))[0] == 422
-        assert visitor.office.blobs.used_bytes == 0
-
-    visit(tmp_path, story, content={"quota_bytes": 1 << 20})
-
-
-def test_old_content_makes_room_but_never_what_a_task_waits_for(tmp_path: Path) -> None:
-    async def story(visitor: Visitor) -> None:
-        blobs, clock = visitor.office.blobs, visitor.office.clock
-        needed, free, new = (bytes([n]) * 400_000 for n in range(3))
-        for data in (needed, free):
-            assert (await visitor.ask("PUT", f"/v1/blobs/{named(data)}", data=data))[0] == 201
-        entry = LedgerTask(
-            task_id="a" * 32,
-            home_node="n1",
-            kind="task",
-            state=TaskState.PLACED,
-            received=Moment(clock.now(), clock.wall_s()),
-            task=msgspec.structs.replace(a_task(), spec=OnnxSpec(model=named(needed), inputs={})),
-            fence=Fence((1, 1)),
-            node="n2",
-        )
-        await visitor.office.ask(lambda core: core.ledger.put_task(entry))
-        assert (await visitor.ask("PUT", f"/v1/blobs/{named(new)}", data=new))[0] == 201
-        assert [blobs.has(named(data)) for data in (needed, free, new)] == [True, False, True]
-
-    visit(tmp_path, story, content={"quota_bytes": 1 << 20, "keep_s": 1e-6})
-
-
-# --- the door for messages ------------------------------------------------------------------------------
-
-
-def a_birth(session: int = 1) -> bytes:
-    inventory = an_inventory(hardware_id="hw")
-    return msgspec.json.encode(
-        Birth(boot_id="b", session=session, inventory=inventory, region="north", store_epoch="e")
-    )
-
-
-def test_refused_envelopes_are_counted_by_reason_and_change_nothing(tmp_path: Path) -> None:
-    topic = "skerry/1/test/n1/birth"
-
-    async def story(visitor: Visitor) -> None:
-        await visitor.enrol(await visitor.token())
-        speaker = Speaker(KEY, source="n1", session=1)
-        good = speaker.seal(topic, "birth", a_birth())
-        stranger = Speaker(PrivateKey.generate(), source="n1", session=1)
-        reasons: list[str] = []
-        for payload, where, reason in (
-            (b"hello", topic, "malformed"),
-            (stranger.seal(topic, "birth", a_birth()), topic, "bad_signature"),
-            (good, "skerry/1/test/n2/birth", "not_owner"),
-            (Speaker(KEY, source="n3", session=1).seal(topic, "birth", b""), topic, "unknown_sender"),
-            (good[:-1] + b"x", topic, "bad_signature"),
-            (good, "skerry/1/test/n1/state", "bad_signature"),
-            (good, "other/topic", "wrong_topic"),
-            (bytes(600 * 1024), topic, "too_large"),
-        ):
-            visitor.message(where, payload)
-            reasons.append(reason)
-        for reason in reasons:
-            assert await visitor.counted(reason) >= 1
-        _, node = await visitor.ask("GET", "/v1/nodes/n1")
-        assert node.get("session", 0) == 0
-
-        visitor.message(topic, good)
-        visitor.message(topic, good)
-        assert await visitor.counted("replayed") == 1
-        _, node = await visitor.ask("GET", "/v1/nodes/n1")
-        assert (node["session"], node["status"]) == (1, "online")
-
-    visit(tmp_path, story)
-
-
-def test_an_old_session_is_refused_after_a_restart_of_the_coordinator(tmp_path: Path) -> None:
-    topic = "skerry/1/test/n1/birth"
-
-    async def before(visitor: Visitor) -> None:
-        await visitor.enrol(await visitor.token())
-        visitor.message(topic, Speaker(KEY, source="n1", session=5).seal(topic, "birth", a_birth(5)))
-        await visitor.office.ask(lambda core: core.nodes())
-
-    async def after(visitor: Visitor) -> None:
-        visitor.message(topic, Speaker(KEY, source="n1", session=4).seal(topic, "birth", a_birth(4)))
-        assert await visitor.counted("old_session") == 1
-        assert visitor.office.runtime.term == 2
-
-    visit(tmp_path, before)
-    visit(tmp_path, after)
-
-
-def test_a_job_that_fails_inside_is_undone_and_the_others_go_on(tmp_path: Path) -> None:
-    async def story(visitor: Visitor) -> None:
-        core_now = visitor.office.clock.now()
-
-        def fail(core: Any) -> None:
-            core.ledger.count("written")
-            core.memory.nodes["ghost"] = NodeNow(NodeRecord(name="ghost", fleet="f", region="r"), core_now)
-            raise ZeroDivisionError
-
-        failing = visitor.office.ask(fail)
-        fine = visitor.office.ask(lambda core: core.ledger.count("kept"))
-        results = await asyncio.gather(failing, fine, return_exceptions=True)
-        assert isinstance(results[0], ZeroDivisionError)
-        names = [c["name"] for c in (await visitor.ask("GET", "/v1/counters"))[1]["counters"]]
-        assert (names.count("kept"), names.count("written")) == (1, 0)
-        assert (await visitor.ask("GET", "/v1/nodes"))[1] == {"nodes": []}
 
     visit(tmp_path, story)

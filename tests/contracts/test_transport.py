@@ -14,34 +14,13 @@ from skerry.cli.demo.brokers import RunningBroker, find_mosquitto, start_broker
 from skerry.errors import NotConnected, Rejected
 from skerry.transport.memory import MemoryBroker, MemoryTransport
 from skerry.transport.mqtt import MqttTransport
-from skerry.transport.port import Message, Transport, Will
+from skerry.transport.port import Transport, Will
 from skerry.transport.settings import MqttSettings
+from skerry.transport.testing import Recorder
 
 LIMIT_BYTES = 64 * 1024
 PATIENCE_S = 15.0  # how long a real broker may take before a test gives up; passing takes milliseconds
 MakeWill = Callable[[], Will]
-
-
-class Recorder:
-    """A listener that keeps what it hears."""
-
-    def __init__(self) -> None:
-        self.ups = 0
-        self.downs: list[str] = []
-        self.messages: list[Message] = []
-
-    def on_up(self) -> None:
-        self.ups += 1
-
-    def on_down(self, reason: str) -> None:
-        self.downs.append(reason)
-
-    def on_message(self, message: Message) -> None:
-        self.messages.append(message)
-        message.acknowledge()
-
-    def payloads(self) -> list[bytes]:
-        return [message.payload for message in self.messages]
 
 
 class InMemory:
