@@ -3,6 +3,8 @@
 Importing it switches off what Flower sends by itself, before any of Flower is imported.
 """
 
+from __future__ import annotations
+
 from federation.flower.environment import switch_off
 
 switch_off()
