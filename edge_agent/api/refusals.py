@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from skerry.errors import SkerryError
 from skerry.problem import problem
-from task_queue.operations import Refused
+from task_queue.operations import Reason, Refused
 
 #: reason → (status, name, what to do, seconds after which trying again may help)
-_ANSWERS: dict[str, tuple[int, str, str, float | None]] = {
+_ANSWERS: dict[Reason, tuple[int, str, str, float | None]] = {
     "full": (429, "queue-full", "", 5.0),
     "too_large": (413, "too-large", "", None),
     "not_found": (404, "task-not-found", "`skerry tasks list` shows the tasks of this node", None),
@@ -22,8 +22,6 @@ _ANSWERS: dict[str, tuple[int, str, str, float | None]] = {
 
 def refusal(refused: Refused) -> SkerryError:
     """Return the problem to raise for a refusal of the queue."""
-    status, name, what_to_do, retry_after_s = _ANSWERS.get(
-        refused.reason, (422, refused.reason.replace("_", "-"), "", None)
-    )
+    status, name, what_to_do, retry_after_s = _ANSWERS[refused.reason]
     detail = f"{refused.message}; {what_to_do}" if what_to_do else refused.message
     return problem(status, detail, name=name, retry_after_s=retry_after_s)

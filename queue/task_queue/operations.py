@@ -6,7 +6,7 @@ an answer, not an error: it changes nothing and lets the rest of the commit stan
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -244,10 +244,24 @@ class Changed(_Value, frozen=True, kw_only=True):
     was: State | None = None
 
 
-class Refused(_Value, frozen=True, kw_only=True):
-    """Nothing was changed. reason: full, lease_lost, fenced, not_found, ended, too_large, not_allowed."""
+#: Why nothing was changed; the last two are the agent's own words, said before the store is asked.
+Reason = Literal[
+    "full",
+    "too_large",
+    "not_found",
+    "ended",
+    "not_allowed",
+    "lease_lost",
+    "fenced",
+    "unsatisfiable",
+    "stopping",
+]
 
-    reason: str
+
+class Refused(_Value, frozen=True, kw_only=True):
+    """Nothing was changed."""
+
+    reason: Reason
     message: str
     task_id: TaskId | None = None
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import skerry.client
 from edge_agent.api.refusals import refusal
 from skerry import errors
 from skerry.problem import RULES, ProblemError
-from task_queue.operations import Refused
+from task_queue.operations import Reason, Refused
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "agent-api.md").read_text()
 
@@ -33,7 +33,7 @@ def test_refusals_stand_under_their_status() -> None:
     known = {rule.name: rule.status for rule in RULES.values()}
 
     assert all(known[name] == status for status, names in rows.items() for name in names if name in known)
-    for reason in ("full", "too_large", "not_found", "ended", "not_allowed", "stopping"):
+    for reason in get_args(Reason):
         raised = refusal(Refused(reason=reason, message="m"))
         assert isinstance(raised, ProblemError)
         assert raised.problem.name in rows[raised.problem.status]
