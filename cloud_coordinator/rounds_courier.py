@@ -34,7 +34,7 @@ class FromThread:
         self._loop = asyncio.get_running_loop()
 
     def __call__(self, work: Coroutine[Any, Any, T]) -> T:
-        """Return what the coroutine returns.  Raises what it raises; FederationError when it takes too long."""
+        """Return what the coroutine returns.  Raises what it raises; FederationError if it takes too long."""
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result(CORE_TIMEOUT_S)
@@ -44,7 +44,7 @@ class FromThread:
 
 
 class LogCourier:
-    """Writes instructions into command logs. A row that is there twice is one instruction: nodes know its id."""
+    """Writes instructions into command logs. Twice the same row is one instruction: nodes know its id."""
 
     def __init__(self, tell: Callable[[Commands], None]) -> None:
         """tell: commits commands, or raises SkerryError with nothing committed."""

@@ -28,7 +28,7 @@ class RoundAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     seed: Annotated[int, Meta(ge=0, lt=1 << 53)] = 0
     nodes: tuple[str, ...] = ()  #: empty: every node that takes part in training
     regions: tuple[str, ...] = ()
-    #: A policy of the registry to begin with: its hash or the first digits; empty: the trainer's own beginning.
+    #: A policy of the registry to begin with: its hash or first digits; empty: the trainer's own beginning.
     base: str = ""
     max_staleness: Annotated[int, Meta(ge=0, le=1000)] = 3  #: versions a reply may be behind
     config: dict[str, bool | int | float | str] = {}  #: for the trainer

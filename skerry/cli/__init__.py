@@ -19,6 +19,7 @@ from skerry.cli import (
     submit,
     tasks,
 )
+from skerry.cli import round as rounds
 from skerry.cli.connect import JsonOption
 from skerry.cli.root import Root
 
@@ -83,6 +84,7 @@ app.add_typer(node.models, name="models")
 policy.app.command("status")(policy_status.status)
 policy.app.command("push")(policy_push.push)
 app.add_typer(policy.app, name="policy")
+app.add_typer(rounds.app, name="round")
 app.add_typer(rollout.app, name="rollout")
 
 

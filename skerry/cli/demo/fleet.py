@@ -21,25 +21,36 @@ from skerry.cli.demo.proxy import BlackHoleProxy
 
 
 class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
-    """One agent. boards: emulated boards by name.  is_cuttable: it reaches the cloud through proxies."""
+    """One agent. boards: emulated boards by name.  is_cuttable: it reaches the cloud through proxies.
+
+    settings: dotted names of the agent's settings, beside what the fleet sets itself.
+    """
 
     name: str
     region: str
     boards: tuple[str, ...] = ()
     is_cuttable: bool = False
+    settings: dict[str, object] = {}
 
 
 class Fleet:
     """Broker, coordinator and agents. Use as a context manager: leaving it stops everything."""
 
     def __init__(
-        self, directory: Path, broker: RunningBroker, plans: tuple[NodePlan, ...], witness: Path
+        self,
+        directory: Path,
+        broker: RunningBroker,
+        plans: tuple[NodePlan, ...],
+        witness: Path,
+        *,
+        coordinator: Mapping[str, object] | None = None,
     ) -> None:
-        """Lay out the directory; nothing runs yet."""
+        """Lay out the directory; nothing runs yet.  coordinator: more settings, by dotted names."""
         self.directory = directory
         self.broker = broker
         self.plans = {plan.name: plan for plan in plans}
         self._witness = witness
+        self._coordinator_settings = coordinator or {}
         self._cables: dict[str, tuple[BlackHoleProxy, BlackHoleProxy]] = {}
         self._http_port = free_port()
         self.agents: dict[str, ServiceProcess] = {}
@@ -104,6 +115,7 @@ class Fleet:
                 "mqtt.adapter": self.broker.settings.adapter,
                 "advertise.mqtt_url": self.broker.url,
                 "advertise.http_url": f"http://127.0.0.1:{self._http_port}",
+                **self._coordinator_settings,
             },
         )
         return ServiceProcess(
@@ -122,6 +134,7 @@ class Fleet:
                 "coordinator.url": f"http://127.0.0.1:{http_port}",
                 "devices.witness": str(self._witness),
                 "devices.emulated": list(plan.boards),
+                **plan.settings,
             },
         )
         token = run_skerry(
