@@ -159,10 +159,10 @@ async def _rounds(carrier: Carrier, nodes: int, rounds: int) -> Measured:
                 if version not in seen:
                     seen[version] = (time.perf_counter(), _worker(service, measured))
                     own = time.process_time() if version == 1 else own
-            exchanges = nodes * (rounds - 1)
-            measured.own_cpu_s = (time.process_time() - own) / exchanges
-            if report.run.state is not RunState.DONE:
-                raise BenchmarkError(f"the run is {report.run.state}: {report.run.reason}")
+            measured.own_cpu_s = (time.process_time() - own) / (nodes * (rounds - 1))
+            final = (await service.show("bench")).run
+            if final.state is not RunState.DONE:
+                raise BenchmarkError(f"the run is {final.state}: {final.reason}")
     measured.start_s = seen[1][0] - begun
     steps = [seen[version] for version in sorted(seen) if version >= 1]
     measured.rounds_s = [after[0] - before[0] for before, after in pairwise(steps)]

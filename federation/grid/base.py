@@ -1,4 +1,4 @@
-# pyright: reportMissingImports=false
+# pyright: reportMissingImports=false, reportUntypedBaseClass=false
 """What our grids share, and how the loop waits on a grid of Flower's own, which can only be asked again."""
 
 from __future__ import annotations

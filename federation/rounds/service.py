@@ -155,8 +155,9 @@ class RoundService:
     async def wait(self, run_id: str) -> Run:
         """Return the run once it is final."""
         async for report in self.watch(run_id):
-            final = report.run
-        return final
+            if report.run.state in FINAL_RUN_STATES:
+                return report.run
+        raise FederationError(f"the run {run_id} is not watched any more")
 
     def worker_pid(self, run_id: str) -> int | None:
         """Return the process id of the run's worker while it runs."""

@@ -1,4 +1,4 @@
-# pyright: reportMissingImports=false
+# pyright: reportMissingImports=false, reportUntypedBaseClass=false
 """Admission before aggregation, around any strategy: one bad reply is refused by name and ends nothing.
 
 Knows which instructions are out, which versions are kept and what an update usually looks like. An admitted

@@ -1,4 +1,4 @@
-# pyright: reportMissingImports=false
+# pyright: reportMissingImports=false, reportUntypedBaseClass=false
 """The weighted mean of replies, the same to the last bit in whatever order they come.
 
 Replies are added in the order of their content's digest, in double precision: neither arrival, nor node ids,
