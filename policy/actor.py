@@ -23,6 +23,7 @@ from policy.objective import DEFAULT_WEIGHTS, ObjectiveWeights
 from policy.onnx_file import MalformedOnnx, OnnxFile, read_onnx
 from policy.port import Choice, DeviceView
 from policy.queue_rule import QueueRule
+from policy.shipped import SHIPPED_HASHES
 from skerry.errors import PolicyError
 from skerry.policy_manifest import PolicyManifest, decode_manifest, file_hash, manifest_path, verify_manifest
 from skerry.task import TaskSpec
@@ -117,14 +118,14 @@ def load_actor(
     manifest: PolicyManifest | Path | None = None,
     *,
     trusted_keys: Collection[str] = (),
-    pinned: Collection[str] = (),
+    pinned: Collection[str] = SHIPPED_HASHES,
     weights: ObjectiveWeights = DEFAULT_WEIGHTS,
     slowest_s: float = SLOWEST_S,
 ) -> Actor | Refused:
     """Admit a policy file or say why not. Nothing it holds can raise or hang here.
 
     manifest: its papers, or where they are; None: beside the file.  pinned: file hashes trusted without a
-    signature, as the shipped policy's is.  slowest_s: what 30 candidates may take at most, at its best.
+    signature, by default the shipped policy's.  slowest_s: what 30 candidates may take at most, at its best.
     """
     papers = _papers(path, manifest)
     if isinstance(papers, Refused):
@@ -236,8 +237,8 @@ def _tried(actor: Actor, slowest_s: float) -> Actor | Refused:
     """Decide whether it repeats the golden scores, fast enough."""
     try:
         found = [score for rows, context in golden_inputs() for score in actor.score(rows, context)]
-    except PolicyError:
-        return Refused(code="scores", reason="it gives scores that are not numbers")
+    except PolicyError as error:
+        return Refused(code="scores", reason=str(error))
     except Exception as error:  # whatever the runtime raises while it runs the graph
         return Refused(code="shape", reason=f"it does not run on a decision: {_first_line(error)}")
     expected = actor.manifest.golden

@@ -31,7 +31,6 @@ from skerry.errors import SettingsError
 from twin.fleet.engine import Fleet
 from twin.fleet.scenario import Scenario
 
-SAVE_EVERY = 5  #: updates
 POINT_EVERY = 10
 #: The curve: devices, and how many scenarios of each.
 POINT_DEVICES = (8, 16)
@@ -150,8 +149,7 @@ def train(run: TrainingRun, directory: Path, report: Callable[[TrainingRun], Non
         run.advance()
         if run.update % POINT_EVERY == 0 or run.is_done:
             run.measure()
-        if run.update % SAVE_EVERY == 0 or run.is_done:
-            save(directory, run.checkpoint())
+        save(directory, run.checkpoint())
         report(run)
 
 

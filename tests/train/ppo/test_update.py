@@ -101,7 +101,10 @@ def test_torch_scores_as_the_plain_form_does() -> None:
     found = torch_scores(tensors_of(actor), decisions_of(rows, counts, context)).detach().numpy()
 
     ends = np.cumsum(counts)
-    plain = [scores(actor, rows[end - n : end], context[i]) for i, (end, n) in enumerate(zip(ends, counts, strict=True))]
+    plain = [
+        scores(actor, rows[end - n : end], context[i])
+        for i, (end, n) in enumerate(zip(ends, counts, strict=True))
+    ]
     np.testing.assert_allclose(found, np.concatenate(plain), rtol=1e-4, atol=1e-5)
 
 
