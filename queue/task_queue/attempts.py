@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from skerry.fence import Fence
 from skerry.messages import Outcome
+from skerry.task import TaskSpec
 from task_queue.accept import durations
 from task_queue.limits import UNCOUNTED_LIMIT
 from task_queue.operations import (
@@ -21,25 +22,38 @@ from task_queue.operations import (
     Start,
     Started,
 )
-from task_queue.rows import TaskRow, fence_of, packed, spec_of
+from task_queue.rows import DAMAGED, TaskRow, fence_of, packed, readable_spec_of, spec_of
 from task_queue.store import Attempt
 from task_queue.task import FINAL, Event, State
 from task_queue.transaction import Transaction, ended, fenced, not_allowed, not_found
 
 
 def claim(tx: Transaction, op: Claim) -> Claimed:
-    """Lease the first ready tasks in memory: nothing is written."""
-    if op.limit <= 0:
-        return Claimed(tasks=())
-    free = [seq for seq in tx.tables.ready(op.limit + len(tx.leases)) if seq not in tx.leases][: op.limit]
+    """Lease the first ready tasks in memory. Written is only the end of one whose stored form is damaged."""
+    claimed: list[ClaimedTask] = []
+    while rows := _lease(tx, op.limit - len(claimed)):
+        specs = [(row, readable_spec_of(row)) for row in rows]
+        claimed += [_claimed(tx, row, task) for row, task in specs if task is not None]
+        damaged = [row for row, task in specs if task is None]
+        for row in damaged:  # it must not hold up the others, nor be asked for again and again
+            tx.end(tx.seen(row), Event.EXHAUSTED, State.DEAD, Outcome(status="failed", error=DAMAGED))
+        if not damaged:
+            break
+    return Claimed(tasks=tuple(claimed))
+
+
+def _lease(tx: Transaction, limit: int) -> list[TaskRow]:
+    if limit <= 0:
+        return []
+    free = [seq for seq in tx.tables.ready(limit + len(tx.leases)) if seq not in tx.leases][:limit]
     tx.leases.update(free)
-    return Claimed(tasks=tuple(_claimed(tx, row) for row in tx.tables.tasks(free)))
+    return list(tx.tables.tasks(free))
 
 
-def _claimed(tx: Transaction, row: TaskRow) -> ClaimedTask:
+def _claimed(tx: Transaction, row: TaskRow, task: TaskSpec) -> ClaimedTask:
     return ClaimedTask(
         task_id=row.task_id,
-        task=spec_of(row),
+        task=task,
         attempt=row.attempt,
         placement=fence_of(row.placement),
         expires_in_s=None if row.expires_on_s is None else row.expires_on_s - tx.on_s,

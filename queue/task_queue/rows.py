@@ -6,10 +6,11 @@ import msgspec
 
 from skerry.clock import Instant
 from skerry.decision import Decision
+from skerry.decoding import MALFORMED
 from skerry.fence import Fence, parse_fence
 from skerry.ids import TaskId
 from skerry.messages import Lane, Outcome
-from skerry.task import TaskSpec
+from skerry.task import CommandSpec, TaskSpec
 from task_queue.store import Attempt, Depth, TaskRecord
 from task_queue.task import State
 
@@ -105,14 +106,29 @@ def fence_of(text: str | None) -> Fence | None:
     return None if text is None else parse_fence(text)
 
 
+#: What is said of a row whose values cannot be read.
+DAMAGED = "what the queue's database holds of it is damaged and cannot be read"
+
+
+def readable_spec_of(row: TaskRow) -> TaskSpec | None:
+    """Return the task as submitted, None when its stored form is damaged."""
+    try:
+        return msgspec.json.decode(row.body, type=TaskSpec)
+    except MALFORMED:
+        return None
+
+
 def spec_of(row: TaskRow) -> TaskSpec:
-    """Return the task as submitted."""
-    return msgspec.json.decode(row.body, type=TaskSpec)
+    """Return the task as submitted; for a damaged one something to show that can run nowhere."""
+    return readable_spec_of(row) or TaskSpec(spec=CommandSpec(argv=("(damaged)",)), kind=row.kind)
 
 
 def outcome_of(row: TaskRow) -> Outcome | None:
     """Return how the task ended, None while it has not."""
-    return None if row.outcome is None else msgspec.json.decode(row.outcome, type=Outcome)
+    try:
+        return None if row.outcome is None else msgspec.json.decode(row.outcome, type=Outcome)
+    except MALFORMED:
+        return Outcome(status="unknown", error=DAMAGED)
 
 
 def record_of(row: TaskRow, attempts: tuple[Attempt, ...] = ()) -> TaskRecord:
@@ -137,7 +153,10 @@ def record_of(row: TaskRow, attempts: tuple[Attempt, ...] = ()) -> TaskRecord:
 
 def decision_of(body: bytes | None) -> Decision | None:
     """Return the decision that a column holds."""
-    return None if body is None else msgspec.json.decode(body, type=Decision)
+    try:
+        return None if body is None else msgspec.json.decode(body, type=Decision)
+    except MALFORMED:
+        return None
 
 
 def packed(value: msgspec.Struct | None) -> bytes | None:

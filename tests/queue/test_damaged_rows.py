@@ -1,0 +1,59 @@
+"""Rows that cannot be read any more: each ends by itself, and the others go on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apsw
+import pytest
+
+from task_queue.store import TaskFilter
+from task_queue.task import State
+from task_queue.testing import QueueDriver, check_invariants, sqlite_opener
+
+
+@pytest.mark.parametrize(
+    "body", [b"{", b"", b"\xff", b"[" * 5000, b'{"spec": {"executor": "of-tomorrow"}}'], ids=range(5)
+)
+def test_a_task_that_cannot_be_read_ends_with_the_reason_and_the_others_run(
+    tmp_path: Path, body: bytes
+) -> None:
+    q = QueueDriver(sqlite_opener(tmp_path))
+    bad, good = q.enqueue(kind="detect/x"), q.enqueue()
+    q.store.close()
+    db = apsw.Connection(str(tmp_path / "queue.db"))
+    db.execute("UPDATE task SET body = ? WHERE seq = 1", (body,))
+    db.close()
+    q.kill()
+
+    claimed = q.claim()
+    q.finish(good, q.start(good))
+
+    assert claimed == [good]
+    assert (q.state(bad), q.state(good)) == (State.DEAD, State.DONE)
+    record = q.record(bad)
+    assert record.outcome is not None
+    assert "damaged" in record.outcome.error
+    assert record.task.kind == "detect/x"
+    assert len(q.store.find(TaskFilter())) == 2
+    check_invariants(q.store)
+    q.store.close()
+
+
+def test_an_outcome_and_a_decision_that_cannot_be_read_hide_nothing_else(tmp_path: Path) -> None:
+    q = QueueDriver(sqlite_opener(tmp_path))
+    task_id, fence = q.run()
+    q.finish(task_id, fence)
+    q.store.close()
+    db = apsw.Connection(str(tmp_path / "queue.db"))
+    db.execute("UPDATE task SET outcome = x'7b', decision = x'7b'")
+    db.close()
+    q.kill()
+
+    record = q.record(task_id)
+
+    assert record.state is State.DONE
+    assert record.outcome is not None
+    assert "damaged" in record.outcome.error
+    assert record.decision is None
+    q.store.close()
