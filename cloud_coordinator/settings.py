@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -16,7 +16,8 @@ from cloud_coordinator.rollout.settings import PolicySettings
 from cloud_coordinator.rounds_settings import FederationSettings
 from skerry.errors import SettingsError, SpecError
 from skerry.ids import check_name
-from skerry.listening import TcpListener, tcp_listener, tls_files
+from skerry.listening import AccessSettings, TcpListener, tcp_listener
+from skerry.logs import LogSettings
 from skerry.settings import load_settings
 from skerry.settings_example import commented_toml
 from skerry.transport.settings import MqttSettings, parse_address
@@ -34,15 +35,11 @@ class _Table(msgspec.Struct, frozen=True, kw_only=True):
     """One table of the settings file."""
 
 
-class ApiSettings(_Table, frozen=True, kw_only=True):
+class ApiSettings(AccessSettings, frozen=True, kw_only=True):
     """Where the HTTP interface listens, beside the Unix socket coordinator.sock in the data directory."""
 
-    #: host:port; port 0 takes a free one; empty: no TCP. Off loopback it needs the certificate and key below.
+    #: host:port; port 0 takes a free one; empty: no TCP. Off loopback it needs a certificate and its key.
     listen: str = "127.0.0.1:8470"
-    token_file: str = ""  #: the token that TCP clients must send; empty: api-token in the data directory
-    tls_certificate: str = ""  #: certificate chain (PEM)
-    tls_key: str = ""
-    client_ca: str = ""  #: clients must show a certificate of this CA
     hosts: tuple[str, ...] = ()  #: names that a Host header may carry, beside localhost and IP addresses
 
 
@@ -103,13 +100,6 @@ class FederationTable(FederationSettings, frozen=True, kw_only=True):
     """Federated rounds; their workers are processes of the training environment (the extra `federation`)."""
 
 
-class LogTable(_Table, frozen=True, kw_only=True):
-    """What is written to standard error."""
-
-    level: Literal["debug", "info", "warning", "error"] = "info"
-    format: Literal["auto", "text", "json"] = "auto"
-
-
 class CoordinatorSettings(_Table, frozen=True, kw_only=True):
     """All settings of one coordinator."""
 
@@ -125,7 +115,7 @@ class CoordinatorSettings(_Table, frozen=True, kw_only=True):
     rules: RulesTable = RulesTable()
     policies: PolicyTable = PolicyTable()
     federation: FederationTable = FederationTable()
-    log: LogTable = LogTable()
+    log: LogSettings = LogSettings()
 
     @property
     def data_path(self) -> Path:
@@ -140,7 +130,7 @@ class CoordinatorSettings(_Table, frozen=True, kw_only=True):
     @property
     def token_path(self) -> Path:
         """The file with the token for TCP clients."""
-        return Path(self.api.token_file).expanduser() if self.api.token_file else self.data_path / "api-token"
+        return self.api.token_path(self.data_path)
 
     @property
     def key_path(self) -> Path:
@@ -185,9 +175,7 @@ def check_settings(settings: CoordinatorSettings) -> CoordinatorSettings:
 
 def tcp_of(settings: CoordinatorSettings) -> TcpListener | None:
     """Return where TCP listens, None when it does not.  Raises SettingsError when it may not."""
-    api = settings.api
-    tls = tls_files(api.tls_certificate, api.tls_key, api.client_ca)
-    return tcp_listener(api.listen, tls, setting="api.listen")
+    return tcp_listener(settings.api.listen, settings.api, setting="api.listen")
 
 
 def _can_be_dialled(host: str) -> bool:

@@ -6,7 +6,7 @@ import re
 import socket
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
@@ -15,7 +15,8 @@ from devices.settings import DeviceSettings
 from edge_agent.core.limits import Limits
 from skerry.errors import SettingsError, SpecError
 from skerry.ids import check_name
-from skerry.listening import TcpListener, tcp_listener, tls_files
+from skerry.listening import AccessSettings, TcpListener, tcp_listener
+from skerry.logs import LogSettings
 from skerry.settings import load_settings
 from skerry.settings_example import commented_toml
 from skerry.transport.settings import MqttSettings
@@ -44,16 +45,11 @@ class NodeSettings(_Table, frozen=True, kw_only=True):
     labels: dict[str, str] = {}  #: free words that rules can read
 
 
-class ApiSettings(_Table, frozen=True, kw_only=True):
+class ApiSettings(AccessSettings, frozen=True, kw_only=True):
     """Where the agent's HTTP interface listens."""
 
     socket: str = ""  #: Unix socket, mode 0660; empty: agent.sock in the data directory; "off": none
     tcp: str = ""  #: host:port, for example "127.0.0.1:8460"; port 0 takes a free one; empty: no TCP
-    token_file: str = ""  #: the token that TCP clients must send; empty: api-token in the data directory
-    #: Certificate chain and key (PEM), needed for a TCP address off loopback.
-    tls_certificate: str = ""
-    tls_key: str = ""  #: goes with tls_certificate
-    client_ca: str = ""  #: clients must show a certificate of this CA
 
 
 class AgentMqttSettings(MqttSettings, frozen=True, kw_only=True):
@@ -113,13 +109,6 @@ class TrainingSettings(_Table, frozen=True, kw_only=True):
     node_config: dict[str, bool | int | float | str] = {}  #: handed to the trainer, for example partition-id
 
 
-class LogSettings(_Table, frozen=True, kw_only=True):
-    """What is written to standard error."""
-
-    level: Literal["debug", "info", "warning", "error"] = "info"  #: debug, info, warning or error
-    format: Literal["auto", "text", "json"] = "auto"  #: auto: text on a terminal, JSON lines elsewhere
-
-
 class LimitSettings(_Table, frozen=True, kw_only=True):
     """What tasks may take of this node, and the agent's patience. Durations in seconds."""
 
@@ -166,7 +155,7 @@ class AgentSettings(_Table, frozen=True, kw_only=True):
     @property
     def token_path(self) -> Path:
         """The file with the token for TCP clients."""
-        return Path(self.api.token_file).expanduser() if self.api.token_file else self.home / "api-token"
+        return self.api.token_path(self.home)
 
     @property
     def key_path(self) -> Path:
@@ -226,9 +215,7 @@ def _check_names(node: NodeSettings) -> None:
 
 def tcp_of(settings: AgentSettings) -> TcpListener | None:
     """Return where TCP listens, None when it does not.  Raises SettingsError when it may not."""
-    api = settings.api
-    tls = tls_files(api.tls_certificate, api.tls_key, api.client_ca)
-    return tcp_listener(api.tcp, tls, setting="api.tcp")
+    return tcp_listener(settings.api.tcp, settings.api, setting="api.tcp")
 
 
 def default_node_name() -> str:

@@ -40,6 +40,20 @@ class TcpListener(msgspec.Struct, frozen=True, kw_only=True):
 Listener = UnixListener | TcpListener
 
 
+class AccessSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What TCP clients show, and are shown: a part of every service's `api` table."""
+
+    token_file: str = ""  #: the token that TCP clients must send; empty: api-token in the data directory
+    #: Certificate chain (PEM), needed with its key for a TCP address off loopback.
+    tls_certificate: str = ""
+    tls_key: str = ""  #: goes with tls_certificate
+    client_ca: str = ""  #: clients must show a certificate of this CA
+
+    def token_path(self, home: Path) -> Path:
+        """Return the file with the token; home: the data directory."""
+        return Path(self.token_file).expanduser() if self.token_file else home / "api-token"
+
+
 def is_loopback(host: str) -> bool:
     """Decide whether host is the loopback's name or one of its addresses."""
     try:
@@ -56,24 +70,12 @@ def parse_tcp(text: str, setting: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def tls_files(certificate: str, key: str, client_ca: str) -> TlsFiles | None:
-    """Return the files of the `api` table, None when it names none.  Raises SettingsError."""
-    if bool(certificate) != bool(key):
-        raise SettingsError("api.tls_certificate and api.tls_key are given together or not at all")
-    if not certificate:
-        return None
-    return TlsFiles(
-        certificate=Path(certificate).expanduser(),
-        key=Path(key).expanduser(),
-        client_ca=Path(client_ca).expanduser() if client_ca else None,
-    )
-
-
-def tcp_listener(address: str, tls: TlsFiles | None, *, setting: str) -> TcpListener | None:
+def tcp_listener(address: str, access: AccessSettings, *, setting: str) -> TcpListener | None:
     """Return where TCP listens, None for an empty address.
 
     Raises SettingsError for a malformed address, and for one off loopback without TLS.
     """
+    tls = _tls_files(access)
     if not address:
         return None
     host, port = parse_tcp(address, setting)
@@ -83,3 +85,15 @@ def tcp_listener(address: str, tls: TlsFiles | None, *, setting: str) -> TcpList
             "api.tls_key (clients then send the token), or listen on 127.0.0.1"
         )
     return TcpListener(host=host, port=port, tls=tls, setting=setting)
+
+
+def _tls_files(access: AccessSettings) -> TlsFiles | None:
+    if bool(access.tls_certificate) != bool(access.tls_key):
+        raise SettingsError("api.tls_certificate and api.tls_key are given together or not at all")
+    if not access.tls_certificate:
+        return None
+    return TlsFiles(
+        certificate=Path(access.tls_certificate).expanduser(),
+        key=Path(access.tls_key).expanduser(),
+        client_ca=Path(access.client_ca).expanduser() if access.client_ca else None,
+    )

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Literal, TextIO
 
+import msgspec
 from pythonjsonlogger.json import JsonFormatter
 
 Format = Literal["json", "text", "auto"]
@@ -29,6 +30,13 @@ _SECRET_TEXT = (
     re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL),
 )
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class LogSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What is written to standard error."""
+
+    level: Literal["debug", "info", "warning", "error"] = "info"  #: debug, info, warning or error
+    format: Format = "auto"  #: auto: text on a terminal, JSON lines elsewhere
 
 
 def set_up(*, style: Format = "auto", level: str = "INFO", stream: TextIO | None = None) -> logging.Handler:
