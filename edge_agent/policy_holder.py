@@ -118,11 +118,13 @@ class PolicyHolder:
     # --- inside ---------------------------------------------------------------------------------------
 
     def _take(self, value: Any) -> None:
-        before = self.core.gate
+        before, old = self.core.gate, self.core.held.policy
         order = msgspec.convert(value, ActivatePolicy)
         self.core.order(order, seed=self._rng.getrandbits(48))
         if self.core.gate is not before:
             self._decider.trial = None
+            if old and old != self.core.held.policy:
+                self._blobs.unpin(old)
             self._load(is_start=False)
 
     def _load(self, *, is_start: bool) -> None:
