@@ -31,7 +31,8 @@ class Link:
     def ask(self, request: Request, kind: type[A]) -> A:
         """Return the answer, whenever it comes.
 
-        Raises ChannelClosed when the coordinator is gone, FederationError when it cannot serve.
+        Raises ChannelClosed when the coordinator is gone or cannot do it now (a later worker asks again),
+        FederationError when it never will.
         """
         try:
             self._socket.sendall(frame(request))
@@ -39,7 +40,7 @@ class Link:
         except OSError as error:
             raise ChannelClosed(f"the coordinator is gone: {error.strerror}") from error
         if isinstance(answer, Failed):
-            raise FederationError(answer.reason)
+            raise (ChannelClosed if answer.is_passing else FederationError)(answer.reason)
         if not isinstance(answer, kind):
             raise FederationError(f"asked for {kind.__name__}, the coordinator said {type(answer).__name__}")
         return answer

@@ -25,6 +25,10 @@ class ChannelClosed(FederationError):
     """The other end of the worker's channel is gone."""
 
 
+class TryAgain(FederationError):
+    """The coordinator cannot do this now."""
+
+
 class _Message(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """One message of the channel."""
 
@@ -145,9 +149,10 @@ class Taken(_Message, frozen=True, kw_only=True):
 
 
 class Failed(_Message, frozen=True, kw_only=True):
-    """The request could not be served."""
+    """The request could not be served. is_passing: another worker may ask again later."""
 
     reason: str
+    is_passing: bool = False
 
 
 Answer = Opened | Nodes | Done | Patience | Taken | Failed

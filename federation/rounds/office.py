@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 
-from federation.rounds.channel import TAKE_LIMIT_BYTES, Opened, Taken, TakenReply
+from federation.rounds.channel import TAKE_LIMIT_BYTES, Opened, Taken, TakenReply, TryAgain
 from federation.rounds.cohort import eligible, shortage
 from federation.rounds.courier import Courier, Roster
 from federation.rounds.ledger import Entry, RoundLedger, Run, Version
@@ -24,6 +25,7 @@ from skerry.blobs import BlobStore
 from skerry.clock import Clock
 from skerry.errors import BlobError, FederationError, SkerryError
 
+_log = logging.getLogger(__name__)
 _WITH_REPLY = (ReplyState.RECEIVED, ReplyState.LATE, ReplyState.REFUSED)
 
 
@@ -102,11 +104,23 @@ class Office:
     def nodes(self, run_id: str, minimum: int) -> tuple[list[str], float]:
         """Return the eligible nodes and how long the run will still wait for more, 0 when they are enough."""
         run = self.going_on(run_id)
-        names = eligible(self.roster.candidates(), run.spec.cohort)
+        try:
+            candidates = self.roster.candidates()
+        except SkerryError as error:
+            raise TryAgain(f"the register cannot be read: {error}") from error
+        names = eligible(candidates, run.spec.cohort)
         if len(names) >= minimum:
             self._running(run)
             return names, 0.0
-        return names, self.wait(run_id, shortage(self.roster.candidates(), run.spec.cohort, minimum))
+        return names, self.wait(run_id, shortage(candidates, run.spec.cohort, minimum))
+
+    def eligible_now(self, run: Run) -> tuple[str, ...]:
+        """Return the eligible nodes for a report, which a register that cannot be read must not prevent."""
+        try:
+            return tuple(eligible(self.roster.candidates(), run.spec.cohort))
+        except SkerryError as error:
+            _log.warning("the register cannot be read: %s", error)
+            return ()
 
     def wait(self, run_id: str, reason: str) -> float:
         """Say that a run waits, and why; return the rest of its patience, s."""
@@ -131,7 +145,7 @@ class Office:
         try:
             self._courier.send(unanswered)
         except SkerryError as error:
-            raise FederationError(f"the instructions could not be handed over: {error}") from error
+            raise TryAgain(f"the instructions could not be handed over: {error}") from error
 
     def receive(self, replies: Sequence[Reply], wall_s: float) -> list[Refused | None]:
         """Store replies; the run that a reply names must be the run that was asked."""

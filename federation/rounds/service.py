@@ -18,7 +18,6 @@ from typing import TypeVar
 
 import msgspec
 
-from federation.rounds import cohort
 from federation.rounds.courier import Courier, Roster
 from federation.rounds.ledger import Entry, Refusal, RoundLedger, Run, Version
 from federation.rounds.office import Office
@@ -42,7 +41,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True):
     versions: tuple[Version, ...]
     entries: tuple[Entry, ...]
     refusals: tuple[Refusal, ...]
-    eligible: tuple[str, ...]
+    eligible: tuple[str, ...]  #: now; empty when the register cannot be read
 
 
 class RoundService:
@@ -231,7 +230,7 @@ class RoundService:
             versions=tuple(ledger.versions(run_id)),
             entries=tuple(ledger.entries(run_id)),
             refusals=tuple(ledger.refusals(run_id)),
-            eligible=tuple(cohort.eligible(self._office.roster.candidates(), run.spec.cohort)),
+            eligible=self._office.eligible_now(run),
         )
 
     def _supervise(self, run_id: str) -> None:

@@ -22,13 +22,14 @@ from federation.rounds.channel import (
     RefuseReplies,
     Request,
     Take,
+    TryAgain,
     WaitForQuorum,
     WaitReplies,
     frame,
     length_of,
     request_of,
 )
-from skerry.errors import FederationError, SkerryError
+from skerry.errors import BlobError, FederationError, SkerryError, StorageFailed
 
 if TYPE_CHECKING:
     from federation.rounds.service import RoundService
@@ -88,6 +89,8 @@ class _Session:
         """Return the answer; a request that cannot be served gets a reason."""
         try:
             return await self._answer(request)
+        except (TryAgain, StorageFailed, BlobError) as error:
+            return Failed(reason=str(error), is_passing=True)
         except SkerryError as error:
             return Failed(reason=str(error))
 

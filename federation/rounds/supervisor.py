@@ -27,9 +27,9 @@ class WorkerCommand:
     directory: Path | None = None  #: to start it in
     environment: dict[str, str] = field(default_factory=dict)
     nice: int = 5
-    restarts: int = 5  #: without a new version in between; then the run fails
+    restarts: int = 10  #: without a new version in between; then the run fails
     first_delay_s: float = 0.2
-    longest_delay_s: float = 10.0
+    longest_delay_s: float = 30.0
 
     def words(self, socket: Path, run_id: str) -> Sequence[str]:
         """Return the command line."""

@@ -317,6 +317,33 @@ def test_a_worker_that_cannot_start_fails_the_run_with_its_last_words(
     story(run())
 
 
+@pytest.mark.parametrize("part", ["send", "candidates"])
+def test_what_the_coordinator_cannot_do_now_is_asked_again(
+    part: str, place: Callable[[int], Any], story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = place(2)
+    failures = ["busy", "still busy"]
+
+    async def run() -> None:
+        fleet = here.fleet()
+        works = getattr(fleet, part)
+
+        def sometimes(*arguments: Any) -> Any:
+            if failures:
+                raise FederationError(failures.pop())
+            return works(*arguments)
+
+        monkeypatch.setattr(fleet, part, sometimes)
+        async with here.open(fleet, first_delay_s=0.01) as service:
+            await service.start(replace(SPEC, rounds=2))
+            assert (await service.wait("r1")).state is RunState.DONE
+            report = await service.show("r1")
+        assert failures == []
+        assert max(counted(report).values()) == 1
+
+    story(run())
+
+
 def test_mistakes_get_a_clear_answer(place: Callable[[int], Any], story: Story) -> None:
     here = place(2)
 
