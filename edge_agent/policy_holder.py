@@ -92,11 +92,13 @@ class PolicyHolder:
         if orders:
             self._take(orders[-1])
 
-    def ended(self, event: AttemptEnded) -> None:
-        """An attempt has ended."""
+    def ended(self, event: AttemptEnded, *, deadline_at: float | None) -> None:
+        """An attempt has ended. deadline_at: uptime at which the task's deadline passes, s."""
         trial = self._decider.trial
         if trial is not None:
-            trial.ended(event.task_id, event.report, self._clock.now())
+            now = self._clock.now()
+            is_late = deadline_at is not None and now.uptime_s > deadline_at
+            trial.ended(event.task_id, event.report, now, is_late=is_late)
 
     def status(self) -> PolicyStatus:
         """Return what there is to see."""

@@ -85,12 +85,13 @@ class PolicyTrial:
             gate.decided(task_id, deal, now, arm)
         return msgspec.structs.replace(decision, gate_state=stage.value)
 
-    def ended(self, task_id: str, report: Report, now: Instant) -> None:
-        """A task's attempt has ended."""
+    def ended(self, task_id: str, report: Report, now: Instant, *, is_late: bool | None = None) -> None:
+        """A task's attempt has ended. is_late: after its deadline, which counts from acceptance."""
         if report.status in SAYS_NOTHING:
             self.gate.forget(task_id)
         else:
-            self.gate.ended(task_id, now, succeeded=report.status == "succeeded", runtime_s=report.runtime_s)
+            succeeded = report.status == "succeeded"
+            self.gate.ended(task_id, now, succeeded=succeeded, is_late=is_late, runtime_s=report.runtime_s)
 
     def _heard(self, both: Both, arm: Arm, decision: Decision) -> tuple[Arm, Decision]:
         if both.failure is not None:

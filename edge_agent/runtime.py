@@ -295,7 +295,8 @@ class Agent:
 
     def _attempt_ended(self, event: Event) -> None:
         if isinstance(event, AttemptEnded) and self.policy is not None:
-            self.policy.ended(event)
+            entry = self.core.entries.get(event.task_id)
+            self.policy.ended(event, deadline_at=entry.deadline_at if entry is not None else None)
         if isinstance(event, AttemptEnded) and event.report.status == "device_fault":
             self._look_at_health()  # so that the next decision does not choose the same device again
         self.loop.post(event)

@@ -21,6 +21,7 @@ def admit(turn: Turn, claimed: ClaimedTask, decide: Decider) -> None:
         seq=claimed.seq,
         entered_at=turn.uptime_s,
         hashes=blobs_of(claimed.task),
+        deadline_at=None if claimed.deadline_in_s is None else turn.uptime_s + claimed.deadline_in_s,
     )
     entry.content = Content.ABSENT if entry.hashes else Content.PRESENT
     turn.state.add(entry)

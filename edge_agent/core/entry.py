@@ -53,6 +53,7 @@ class Entry:
     seq: int
     entered_at: float  #: uptime at its claim, s
     hashes: tuple[str, ...]
+    deadline_at: float | None = None  #: uptime at which its deadline passes, s
     phase: Phase = Phase.WAITING
     until: float | None = None  #: uptime at which the phase's way out is taken, s
     content: Content = Content.ABSENT

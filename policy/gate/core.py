@@ -158,13 +158,27 @@ class Gate:
 
     # --- outcomes -------------------------------------------------------------------------------------
 
-    def ended(self, task_id: str, now: Instant, *, succeeded: bool, runtime_s: float = 0.0) -> None:
-        """A task ended on its device; a failure counts as a miss at the latest it could have been."""
+    def ended(
+        self,
+        task_id: str,
+        now: Instant,
+        *,
+        succeeded: bool,
+        is_late: bool | None = None,
+        runtime_s: float = 0.0,
+    ) -> None:
+        """A task ended on its device; a failure counts as a miss at the latest it could have been.
+
+        is_late: whether its deadline has passed, None when only the time since the decision tells.
+        """
         awaited = self._awaited.pop(task_id, None)
         if awaited is None:
             return
         latency_s = max(0.0, now.since(awaited.since))
-        self._credit(awaited, latency_s, succeeded=succeeded, energy_j=awaited.deal.power_w * runtime_s)
+        if is_late is None:
+            is_late = awaited.deal.deadline_s is not None and latency_s > awaited.deal.deadline_s
+        energy_j = awaited.deal.power_w * runtime_s
+        self._credit(awaited, latency_s, missed=is_late or not succeeded, ended=succeeded, energy_j=energy_j)
         self._settle()
 
     def forget(self, task_id: str) -> None:
@@ -249,17 +263,18 @@ class Gate:
     def _overdue(self, task_ids: Iterable[str]) -> None:
         found = [self._awaited.pop(task_id) for task_id in task_ids]
         for awaited in found:
-            self._credit(awaited, float("inf"), succeeded=False, energy_j=0.0)
+            self._credit(awaited, float("inf"), missed=True, ended=False, energy_j=0.0)
         if found:
             self._settle()
 
-    def _credit(self, awaited: _Awaited, latency_s: float, *, succeeded: bool, energy_j: float) -> None:
+    def _credit(
+        self, awaited: _Awaited, latency_s: float, *, missed: bool, ended: bool, energy_j: float
+    ) -> None:
         cell = next((cell for cell in self.state.cells if cell.index == awaited.cell), None)
         if cell is None:
             return
         deal, most = awaited.deal, self.state.settings.overdue_deadlines
-        missed = not succeeded or (deal.deadline_s is not None and latency_s > deal.deadline_s)
-        relative = min(latency_s / deal.scale_s, most) if succeeded else most
+        relative = min(latency_s / deal.scale_s, most) if ended else most
         violation = priority_weight(deal.priority) * missed
         terms = Terms(useful=0.0, completion=relative, energy=energy_j, violation=violation)
         tally = cell.blocks[awaited.block].tally
