@@ -1,7 +1,7 @@
 """Instructions as rows of the nodes' command logs; the register as the choice of participants sees it.
 
 Called on the round service's own thread; what they need of the core is done on the core's thread, in a commit
-of its own, and waited for. Knows no worker and no link: a row waits in its log for as long as its node is away.
+of its own, and waited for. Knows no worker and no link: a row waits in its log while its node is away.
 """
 
 from __future__ import annotations
