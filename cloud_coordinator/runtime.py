@@ -170,6 +170,9 @@ class Runtime:
                 self._wake_in(in_s)
             case do.KeyChanged(record):
                 self.senders.learn(record)
+            case do.TermBegun(term):
+                self.term = term
+                self._speaker = self._speaker.in_session(term)
             case do.TaskPlacedFirst(_, _, waited_s):
                 self._figures.placed(waited_s)
             case do.RepliesKept():

@@ -97,6 +97,11 @@ class ModelNode:
     returned: dict[str, TaskReturned] = field(default_factory=dict)
     told: list[TaskPlaced] = field(default_factory=list)
     heard: list[DownRow] = field(default_factory=list)
+    #: What this node handed over and has no end of: task id → the task.
+    waits_for: dict[str, TaskSpec] = field(default_factory=dict)
+    term: int = 0
+    #: Up to where the coordinator holds this node's rows, by lane, as it last said.
+    held: dict[str, int] = field(default_factory=dict)
     is_cut: bool = False
 
     def say(self, message: UpRow, lane: Lane = Lane.LIVE) -> None:
@@ -116,6 +121,7 @@ class ModelNode:
             store_epoch=self.store_epoch,
             command_epoch=self.command_epoch,
             marks=dict(self.marks),
+            term=self.term,
         )
 
     def state(self) -> State:
@@ -134,16 +140,18 @@ class ModelNode:
         """Return everything in the outbox, a batch a lane."""
         for lane, rows in self.outbox.items():
             if rows:
-                yield StreamBatch(epoch=self.store_epoch, lane=lane, after=rows[0].seq - 1, rows=tuple(rows))
+                after = min(self.held.get(lane.value, 0), rows[0].seq - 1)
+                yield StreamBatch(epoch=self.store_epoch, lane=lane, after=after, rows=tuple(rows))
 
     def hear(self, kind: str, body: bytes) -> list[Body]:
         """Take a message of the coordinator; return what it answers."""
         message = msgspec.json.decode(body, type=_DOWN[kind])
         match message:
             case Welcome():
-                self.command_epoch = message.command_epoch
+                self._meet(message)
                 return list(self.batches())
             case StreamAck():
+                self.held[message.lane.value] = message.upto
                 self.outbox[message.lane] = [r for r in self.outbox[message.lane] if r.seq > message.upto]
                 return list(self.batches()) if message.is_gap else []
             case StreamBatch():
@@ -154,6 +162,16 @@ class ModelNode:
                 return []
             case _:
                 raise AssertionError(f"the coordinator said {kind}")
+
+    def _meet(self, welcome: Welcome) -> None:
+        """Offer again what another ledger knew."""
+        known, self.command_epoch = self.command_epoch, welcome.command_epoch
+        self.term = max(self.term, welcome.term)
+        self.held = dict(welcome.marks)
+        if known not in ("", welcome.command_epoch):
+            self.marks.clear()
+            for task_id, task in self.waits_for.items():
+                self.say(TaskOffered(task_id=task_id, task=task, is_again=True))
 
     def _commands(self, batch: StreamBatch) -> list[Body]:
         applied = self.marks.get(batch.lane.value, 0)
@@ -176,6 +194,7 @@ class ModelNode:
                     del self.holds[command.task_id]
             case TaskReturned():
                 self.returned[command.task_id] = command
+                self.waits_for.pop(command.task_id, None)
             case TaskPlaced():
                 self.told.append(command)
             case FederationRequest() | FederationOver():
@@ -254,7 +273,9 @@ class ModelFleet:
         """Have a node offer a task; return its id. Nothing is carried yet."""
         self._ids += 1
         task_id = f"{self._ids:032x}"
-        self.nodes[home].say(TaskOffered(task_id=task_id, task=task or a_task(), reason="no device here"))
+        offer = TaskOffered(task_id=task_id, task=task or a_task(), reason="no device here")
+        self.nodes[home].waits_for[task_id] = offer.task
+        self.nodes[home].say(offer)
         return task_id
 
     def withdraw(self, home: str, task_id: str) -> None:
@@ -344,7 +365,7 @@ class ModelFleet:
                 self.reports.append(action)
             case do.TaskPlacedFirst(_, _, waited_s):
                 self.waited_s.append(waited_s)
-            case do.Wake() | do.KeyChanged() | do.RepliesKept():
+            case do.Wake() | do.KeyChanged() | do.RepliesKept() | do.TermBegun():
                 pass  # settle() ticks; there are no signatures here
 
 

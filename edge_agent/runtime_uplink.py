@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from edge_agent.homecoming import WANTED, Homecoming
 from edge_agent.outgoing import OWED, Outgoing
 from edge_agent.runtime_report import birth_of, state_of
-from edge_agent.uplink import COMMAND_EPOCH, DEAD_LETTERS, LEASE_S, SESSION_OFFSET, Identity, Uplink
+from edge_agent.uplink import COMMAND_EPOCH, DEAD_LETTERS, LEASE_S, SESSION_OFFSET, TERM, Identity, Uplink
 from edge_agent.uplink_rows import OutboxReader
 from skerry.link.edge import EdgeLink
 from skerry.messages import Lane
@@ -29,6 +31,7 @@ def build_uplink(agent: Agent, transport: Transport | None = None) -> Uplink:
     offset = store.meta(SESSION_OFFSET) or 0
     session = store.session + offset
     birth = birth_of(agent, session=session, command_epoch=store.meta(COMMAND_EPOCH) or "")
+    birth = msgspec.structs.replace(birth, term=store.meta(TERM) or 0)
     name = f"{parts.enrolment.fleet}-{parts.enrolment.node}"
 
     def will() -> Will:
@@ -48,6 +51,7 @@ def build_uplink(agent: Agent, transport: Transport | None = None) -> Uplink:
         clock=parts.clock,
         state_of=lambda: state_of(agent),
         outgoing=outgoing,
+        list_tasks=agent.list,
         homecoming=Homecoming(agent.content.have, agent.loop.commit, store.meta(WANTED) or ()),
         training=agent.training,
         dead_letters=store.meta(DEAD_LETTERS),

@@ -23,11 +23,12 @@ from skerry.clock import Clock, Instant
 from skerry.envelope import Speaker, open_envelope
 from skerry.errors import EnvelopeRefused, NotConnected, QueueError, Rejected
 from skerry.identity import Enrolment, PrivateKey, parse_public_key
+from skerry.ids import TaskId
 from skerry.link import actions as do
 from skerry.link import events as happened
 from skerry.link.edge import EdgeLink, Phase
 from skerry.link.wire import KINDS, presence_body
-from skerry.messages import Birth, Lane, PlaceTask, Presence, State
+from skerry.messages import Birth, Lane, PlaceTask, Presence, State, Welcome
 from skerry.node import Inventory
 from skerry.replay import ReplayWindows
 from skerry.topics import COORDINATOR, Leaf, build, node_filters
@@ -41,6 +42,7 @@ from task_queue.operations import (
     Finish,
     HandOver,
     MarkInbox,
+    OfferAgain,
     Operation,
     Park,
     PutMeta,
@@ -48,6 +50,8 @@ from task_queue.operations import (
     RenewPlacements,
     TrimOutbox,
 )
+from task_queue.store import TaskFilter, TaskRecord
+from task_queue.task import State as TaskState
 
 log = logging.getLogger(__name__)
 
@@ -55,12 +59,13 @@ TICK_S = 0.5
 #: Leases are renewed in the store at most this often, seconds.
 RENEW_EVERY_S = 4.0
 COMMAND_EPOCH = "link.command_epoch"
+TERM = "link.term"
 LEASE_S = "link.lease_s"
 #: How far the link's sessions are ahead of the store's, after the coordinator knew a newer one.
 SESSION_OFFSET = "link.session_offset"
 DEAD_LETTERS = "link.dead_letters"
 DEAD_LETTERS_KEPT = 50
-_MAY_FILL_OUTBOX = (AppendOutbox, Finish, Fail, Park, HandOver, RefusePlacement, Cancel, Advance)
+_MAY_FILL_OUTBOX = (AppendOutbox, OfferAgain, Finish, Fail, Park, HandOver, RefusePlacement, Cancel, Advance)
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,6 +97,7 @@ class Uplink:
         outgoing: Outgoing,
         homecoming: Homecoming,
         training: Training,
+        list_tasks: Callable[[TaskFilter], Awaitable[Sequence[TaskRecord]]],
         dead_letters: list[dict[str, object]] | None = None,
         lease_s: float = 0.0,
         session_offset: int = 0,
@@ -108,11 +114,14 @@ class Uplink:
         self.outgoing = outgoing
         self._homecoming = homecoming
         self._training = training
+        self._list = list_tasks
+        self._command_epoch = birth.command_epoch
         self._birth = birth
         self._clock = clock
         self._state_of = state_of
         self._speaker = Speaker(identity.key, source=identity.enrolment.node, session=identity.session)
         self._windows = ReplayWindows()
+        self._windows.remember(COORDINATOR, birth.term)  # what an older one sealed is of the past, also now
         self._coordinator_key = parse_public_key(identity.enrolment.coordinator_public_key)
         self._topics = {leaf: identity.topic(leaf) for leaf in Leaf}
         self._dead_letters = list(dead_letters or [])
@@ -190,6 +199,8 @@ class Uplink:
             )
         except EnvelopeRefused as error:
             self._refuse(error.reason, str(error))
+            if error.reason == "old_session":
+                self._handle(happened.PeerOutdated())
         else:
             self._handle(happened.Received(opened.kind, opened.body))
         message.acknowledge()
@@ -225,7 +236,7 @@ class Uplink:
                     self._begin(self._apply(action))
                 case do.Welcomed():
                     self.down_reason, self.alarm = "", ""
-                    self._begin(self._commit(PutMeta(name=COMMAND_EPOCH, value=action.welcome.command_epoch)))
+                    self._begin(self._meet(action.welcome))
                 case do.Refuse():
                     self._refuse(action.reason, action.detail)
                 case do.Alarm():
@@ -266,6 +277,28 @@ class Uplink:
             await self._loop.commit(*operations)
         except QueueError as error:
             log.warning("the link's own note was not written and will be again: %s", error)
+
+    async def _meet(self, welcome: Welcome) -> None:
+        """Keep who welcomed this node; a ledger that is not the one it knew is offered again what waits."""
+        known, self._command_epoch = self._command_epoch, welcome.command_epoch
+        try:
+            if known not in ("", welcome.command_epoch):
+                await self._offer_again()
+            await self._loop.commit(
+                PutMeta(name=COMMAND_EPOCH, value=welcome.command_epoch),
+                PutMeta(name=TERM, value=welcome.term),
+            )
+        except QueueError as error:
+            self._command_epoch = known
+            log.warning("what the coordinator's welcome asks for was not written yet: %s", error)
+
+    async def _offer_again(self) -> None:
+        log.warning("the coordinator's ledger is not the one it was: what waits elsewhere is offered again")
+        before: TaskId | None = None
+        handed_over = (TaskState.HANDED_OVER,)
+        while page := await self._list(TaskFilter(states=handed_over, limit=200, before=before)):
+            await self._loop.commit(*(OfferAgain(task_id=record.task_id) for record in page))
+            before = page[-1].task_id
 
     async def _apply(self, action: do.ApplyRows) -> None:
         """Commit what the coordinator's rows ask for, with the mark that says so; then acknowledge."""

@@ -78,6 +78,7 @@ class Birth(_Body, frozen=True, kw_only=True):
     number: int = 0  #: how often this session was announced; the welcome repeats it
     process: str = ""  #: random id of the process that speaks: one session belongs to one process
     was: int = 0  #: the session it had until it was told of a newer one; 0 when it never was
+    term: int = 0  #: the highest term of a coordinator that welcomed it
 
 
 class Welcome(_Body, frozen=True, kw_only=True):
@@ -143,6 +144,7 @@ class TaskOffered(_Body, frozen=True, kw_only=True, tag_field="kind", tag="task.
     task: TaskSpec
     reason: str = ""
     decision: Decision | None = None
+    is_again: bool = False  #: it was offered to a ledger that is gone, which may have had it run
 
 
 class Outcome(_Body, frozen=True, kw_only=True):

@@ -43,6 +43,12 @@ class KeyChanged(_Action, frozen=True):
     record: NodeRecord
 
 
+class TermBegun(_Action, frozen=True):
+    """Speak from now on in the session of this term."""
+
+    term: int
+
+
 class TaskPlacedFirst(_Action, frozen=True):
     """Measure: a task got its first place so many seconds after its offer was committed."""
 
@@ -63,4 +69,4 @@ class Report(_Action, frozen=True):
     node: str = ""
 
 
-Action = Say | MakePlan | Wake | KeyChanged | TaskPlacedFirst | RepliesKept | Report
+Action = Say | MakePlan | Wake | KeyChanged | TermBegun | TaskPlacedFirst | RepliesKept | Report

@@ -10,14 +10,14 @@ from typing import TypeVar
 
 import msgspec
 
-from cloud_coordinator.core import leases, links, planning, policies, register
-from cloud_coordinator.core.actions import Action
+from cloud_coordinator.core import custody, leases, links, planning, policies, register
+from cloud_coordinator.core.actions import Action, Report, TermBegun
 from cloud_coordinator.core.events import (
     BirthDisregarded,
     BrokerDown,
     BrokerUp,
-    ContentStored,
     CommandsGiven,
+    ContentStored,
     Event,
     Heard,
     NodeEnrolled,
@@ -38,6 +38,7 @@ from policy.port import Guard
 from policy.profile import RuntimeProfile
 from skerry.clock import Instant
 from skerry.errors import StorageFailed
+from skerry.fence import Fence
 from skerry.link.events import BirthRefused, LinkDown, LinkUp, Received, Tick
 from skerry.node import NodeRecord
 from skerry.task import blobs_of
@@ -111,6 +112,8 @@ class CoordinatorCore:
         try:
             with self.ledger.transaction():
                 self._take(turn, event)
+                if turn.ahead is not None:
+                    turn = self._start_over(turn, *turn.ahead)
                 self._links.send_grown(turn)
                 planning.plan_due(turn)
         except StorageFailed:
@@ -139,9 +142,7 @@ class CoordinatorCore:
             turn = self._turn(now, wall_s)
             register.admit_token(turn, digest, valid_s=valid_s, node=node, region=region)
 
-    def ask_rollouts(
-        self, asked: policies.Asked[T], now: Instant, wall_s: float
-    ) -> tuple[T, list[Action]]:
+    def ask_rollouts(self, asked: policies.Asked[T], now: Instant, wall_s: float) -> tuple[T, list[Action]]:
         """Have a wish about policies done; return the answer, and actions.  Raises PolicyError."""
         turn = self._turn(now, wall_s)
         with self.ledger.transaction():
@@ -172,6 +173,30 @@ class CoordinatorCore:
         if state is None:
             return node.record
         return msgspec.structs.replace(node.record, running=state.running, queued=state.queued)
+
+    def _start_over(self, turn: Turn, node: str, term: int) -> Turn:
+        """The ledger is older than the fleet: begin an epoch in which homes offer again what they wait for.
+
+        Nothing open in it can be trusted: what is, may have ended since, and must not run again.
+        """
+        for entry in self.ledger.placed():
+            custody.tell_to_drop(
+                turn, entry.node, entry.task_id, entry.fence or Fence(), "the ledger was lost"
+            )
+        forgotten = self.ledger.count_tasks()
+        self.term = self.ledger.start_over(max(term, self.term))
+        self.load(turn.now, turn.wall_s)
+        after = self._turn(turn.now, turn.wall_s)
+        after.actions = [TermBegun(self.term), *turn.actions]
+        after.count("ledgers_started_over", node=node)
+        waiting = forgotten[TaskState.PENDING] + forgotten[TaskState.PLACED]
+        text = (
+            f"knows of term {term}: this ledger was lost or restored from an older copy. Going on as term "
+            f"{self.term}; {waiting} unfinished tasks are forgotten until their homes offer them again"
+        )
+        after.act(Report("error", text, node))
+        self._links.ask_birth(after, node)
+        return after
 
     def _turn(self, now: Instant, wall_s: float) -> Turn:
         return Turn(

@@ -22,6 +22,7 @@ from skerry.messages import (
     GateEvidence,
     Lane,
     LossReported,
+    Outcome,
     PlacementRefused,
     PolicyReport,
     StoreSalvaged,
@@ -104,6 +105,9 @@ def _offered(turn: Turn, node: str, offer: TaskOffered) -> None:
     if entry is not None and (entry.state in (TaskState.PENDING, TaskState.PLACED) or is_for_good(entry)):
         _offered_again(turn, entry)
         return
+    if offer.is_again and task.effect == "at_most_once" and entry is None:
+        _end_as_unknown(turn, node, offer)
+        return
     custody.accept(
         turn,
         LedgerTask(
@@ -120,6 +124,21 @@ def _offered(turn: Turn, node: str, offer: TaskOffered) -> None:
         ),
     )
     turn.count("tasks_offered", node=node)
+
+
+def _end_as_unknown(turn: Turn, node: str, offer: TaskOffered) -> None:
+    """A ledger that is gone may have had it run: once is the most."""
+    entry = LedgerTask(
+        task_id=offer.task_id,
+        home_node=node,
+        kind=offer.task.kind,
+        state=TaskState.PENDING,
+        received=turn.moment,
+        task=offer.task,
+    )
+    turn.ledger.put_task(entry)
+    error = "the ledger that had it was lost, or restored from an older copy; it may have taken effect"
+    custody.end(turn, entry, Fence((turn.term, 1)), Outcome(status="unknown", error=error))
 
 
 def _offered_again(turn: Turn, entry: LedgerTask) -> None:

@@ -15,6 +15,7 @@ from skerry.link.actions import (
     Action,
     Alarm,
     ApplyRows,
+    FleetAhead,
     LeasesHeld,
     Quarantine,
     ReadRows,
@@ -31,7 +32,9 @@ from skerry.link.actions import (
 )
 from skerry.link.events import Applied, Event, OutboxGrew, RowsRead
 from skerry.link.hub import HubLink
-from skerry.messages import Lane
+from skerry.link.wire import send
+from skerry.messages import Hint, Lane
+from skerry.topics import Leaf
 
 
 class Links:
@@ -66,6 +69,11 @@ class Links:
             (name, lane), head = turn.grown.popitem()
             if name in self._hubs:
                 self.give(turn, name, OutboxGrew(lane, head))
+
+    def ask_birth(self, turn: Turn, name: str) -> None:
+        """Have a node say its birth again: what it said was meant for an older state of this ledger."""
+        hint = send(Leaf.HINT, Hint(must_be_born=True))
+        turn.act(Say(name, hint.leaf, hint.kind, hint.body, hint.retain))
 
     def drop(self, name: str) -> None:
         """Forget a link: the node must say its birth again."""
@@ -117,6 +125,8 @@ class Links:
                 register.session_closed(turn, node)
             case StateReported(state):
                 register.state_reported(turn, node, state)
+            case FleetAhead(term):
+                turn.ahead = (name, term)
             case Quarantine(reason):
                 register.quarantined(turn, node, reason)
             case Refuse(reason):

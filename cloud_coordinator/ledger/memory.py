@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -37,7 +37,7 @@ class MemoryLedger:
 
     def __init__(self, *, epoch: str | None = None) -> None:
         """Start empty."""
-        self.epoch = epoch or secrets.token_hex(8)
+        self._names: dict[str, str] = {"epoch": epoch or secrets.token_hex(8)}
         self._depth = 0
         self._journal: list[tuple[dict[Any, Any], Any, Any]] = []
         self._numbers: dict[str, int] = {"term": 0, "arrival": 0, "letter": 0}
@@ -54,6 +54,11 @@ class MemoryLedger:
         self._letters: dict[int, DeadLetter] = {}
         self._counters: dict[tuple[str, str, str], int] = {}
         self._documents: dict[tuple[str, str], bytes] = {}
+
+    @property
+    def epoch(self) -> str:
+        """Random id of this ledger."""
+        return self._names["epoch"]
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -75,6 +80,13 @@ class MemoryLedger:
 
     def begin_term(self) -> int:
         """Return a term greater than every one before."""
+        return self._next("term")
+
+    def start_over(self, above: int) -> int:
+        """Take a new epoch, forget every open task, and return a new term greater than `above`."""
+        self._set(self._names, "epoch", secrets.token_hex(8))
+        self._set(self._numbers, "term", max(above, self._numbers["term"]))
+        self._forget([t for state in set(TaskState) - FINAL for t in self._by_state[state]])
         return self._next("term")
 
     # --- register ---------------------------------------------------------------------------------------
@@ -151,10 +163,7 @@ class MemoryLedger:
         final = [task_id for state in FINAL for task_id in self._by_state[state]]
         final.sort(key=self._arrivals.__getitem__)
         going = final[: max(0, len(final) - keep_ended)]
-        for task_id in going:
-            self._set(self._by_state[self._tasks[task_id].state], task_id, _ABSENT)
-            for table in (self._tasks, self._arrivals, self._placements):
-                self._set(table, task_id, _ABSENT)
+        self._forget(going)
         return len(going)
 
     def add_placement(self, placement: Placement) -> None:
@@ -276,6 +285,12 @@ class MemoryLedger:
     def _in_state(self, state: TaskState) -> list[LedgerTask]:
         ids = sorted(self._by_state[state], key=self._arrivals.__getitem__)
         return [self._tasks[task_id] for task_id in ids]
+
+    def _forget(self, task_ids: Iterable[str]) -> None:
+        for task_id in task_ids:
+            self._set(self._by_state[self._tasks[task_id].state], task_id, _ABSENT)
+            for table in (self._tasks, self._arrivals, self._placements):
+                self._set(table, task_id, _ABSENT)
 
     def _next(self, name: str) -> int:
         self._set(self._numbers, name, self._numbers[name] + 1)

@@ -50,6 +50,10 @@ class Ledger(Protocol):
         """Return a term greater than every one before, durably: the first part of every fence of this run."""
         ...
 
+    def start_over(self, above: int) -> int:
+        """Take a new epoch, forget every open task, and return a new term greater than `above`."""
+        ...
+
     # --- register ---------------------------------------------------------------------------------------
 
     def node(self, name: str) -> NodeRecord | None:

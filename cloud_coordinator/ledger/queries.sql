@@ -72,6 +72,10 @@ SELECT state, count FROM task_count;
 DELETE FROM task WHERE arrival IN (
     SELECT arrival FROM task WHERE state IN ('ended', 'withdrawn') ORDER BY arrival LIMIT :excess);
 
+-- name: forget_open_tasks
+-- forget what has not ended; a trigger takes the placements along
+DELETE FROM task WHERE state IN ('pending', 'placed');
+
 -- name: add_placement
 -- a new placement
 INSERT INTO placement (task_id, fence, node, placed_wall_s, decision, ended, reason, ended_wall_s)

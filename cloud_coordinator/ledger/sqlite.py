@@ -51,17 +51,14 @@ class SqliteLedger:
         self._sql = load_statements(PACKAGE)
         self._db = open_ledger(path, load_schema(PACKAGE))
         self._db.row_trace = _as_dict
-        epoch = self._value("get_meta", name="epoch")
-        if epoch is None:
-            epoch = secrets.token_hex(8)
+        if self._value("get_meta", name="epoch") is None:
             with self.transaction():
-                self._run("put_meta", name="epoch", value=epoch)
-        self._epoch = str(epoch)
+                self._run("put_meta", name="epoch", value=secrets.token_hex(8))
 
     @property
     def epoch(self) -> str:
         """Random id of this ledger."""
-        return self._epoch
+        return str(self._value("get_meta", name="epoch"))
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -91,6 +88,15 @@ class SqliteLedger:
         with self.transaction():
             term = int(self._value("get_meta", name="term") or 0) + 1
             self._run("put_meta", name="term", value=str(term))
+        return term
+
+    def start_over(self, above: int) -> int:
+        """Take a new epoch, forget every open task, and return a new term greater than `above`."""
+        with self.transaction():
+            term = max(above, int(self._value("get_meta", name="term") or 0)) + 1
+            self._run("put_meta", name="term", value=str(term))
+            self._run("put_meta", name="epoch", value=secrets.token_hex(8))
+            self._run("forget_open_tasks")
         return term
 
     # --- register ---------------------------------------------------------------------------------------

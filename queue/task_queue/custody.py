@@ -10,6 +10,7 @@ from task_queue.operations import (
     Changed,
     Drop,
     HandOver,
+    OfferAgain,
     Ok,
     RecordPlacement,
     Refused,
@@ -49,6 +50,20 @@ def hand_over(tx: Transaction, op: HandOver) -> Changed | Refused:
         decision=packed(op.decision),
     )
     return Changed(task_id=row.task_id, state=State.HANDED_OVER, was=State.LEASED)
+
+
+def offer_again(tx: Transaction, op: OfferAgain) -> Changed | Refused:
+    """Offer a task that waits elsewhere to a ledger that does not know it."""
+    row = tx.find(op.task_id)
+    if row is None:
+        return not_found(op.task_id)
+    if row.state is not State.HANDED_OVER:
+        return ended(row) if row.state in FINAL else not_allowed(row, "it is not waiting elsewhere")
+    reason = "the coordinator's ledger was lost or restored"
+    offer = TaskOffered(task_id=row.task_id, task=spec_of(row), reason=reason, is_again=True)
+    tx.send(Lane.LIVE, offer, key=row.task_id, coalesce=_offer_key(row))
+    tx.amend(row, placed_on="", waiting_for=reason)
+    return Changed(task_id=row.task_id, state=row.state, was=row.state)
 
 
 def _offer_key(row: TaskRow) -> str:

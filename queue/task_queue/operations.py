@@ -108,6 +108,12 @@ class RecordPlacement(_Value, frozen=True, kw_only=True):
     decision: Decision
 
 
+class OfferAgain(_Value, frozen=True, kw_only=True):
+    """Offer a task that was handed over once more: the ledger that had it is gone."""
+
+    task_id: TaskId
+
+
 class Return(_Value, frozen=True, kw_only=True):
     """Commit the end of a task that was handed over."""
 
@@ -191,6 +197,7 @@ Operation = (
     | HandOver
     | RefusePlacement
     | RecordPlacement
+    | OfferAgain
     | Return
     | Drop
     | RenewPlacements

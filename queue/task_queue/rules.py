@@ -21,6 +21,7 @@ RULES: dict[type, Callable[[Transaction, Any], Answer]] = {
     operations.HandOver: custody.hand_over,
     operations.RefusePlacement: custody.refuse_placement,
     operations.RecordPlacement: custody.record_placement,
+    operations.OfferAgain: custody.offer_again,
     operations.Return: custody.take_back,
     operations.Drop: custody.drop,
     operations.RenewPlacements: custody.renew,

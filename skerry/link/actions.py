@@ -82,6 +82,12 @@ class StateReported(_Action, frozen=True):
     state: State
 
 
+class FleetAhead(_Action, frozen=True):
+    """Hub: the node has heard of more than this ledger holds: it was lost, or restored from an older copy."""
+
+    term: int
+
+
 class Quarantine(_Action, frozen=True):
     """Hub: two machines use this node's key; hear neither until an operator decides."""
 
@@ -137,6 +143,7 @@ Action = (
     | SessionOpened
     | SessionClosed
     | StateReported
+    | FleetAhead
     | Quarantine
     | SessionMoved
     | LeasesHeld

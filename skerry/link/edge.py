@@ -34,6 +34,7 @@ from skerry.link.events import (
     LinkUp,
     LoadChanged,
     OutboxGrew,
+    PeerOutdated,
     Received,
     RowsRead,
     StateChanged,
@@ -49,6 +50,8 @@ BIRTH_FLOOR_S = 2.0
 BIRTH_CAP_S = 60.0
 #: On request a birth is said again no sooner than this: its welcome may be on the way. Seconds.
 BIRTH_FRESH_S = 0.5
+#: Between two births that a coordinator's outdated word calls for. Seconds.
+TELL_AGAIN_S = 5.0
 #: Reports whose moment is kept until they are acknowledged.
 STATES_REMEMBERED = 64
 
@@ -126,6 +129,8 @@ class EdgeLink:
                 return self._state_if_due(now)
             case Tick():
                 return self._tick(now)
+            case PeerOutdated():
+                return self._tell_how_far(now)
             case BirthRefused():
                 return []  # the other side's
 
@@ -137,6 +142,7 @@ class EdgeLink:
             session=self._birth.session,
             process=self._birth.process,
             was=self._birth.was,
+            term=self._birth.term,
         )
         is_silent = self._phase in (Phase.DOWN, Phase.HELD) or self._quiet_until is not None
         return [] if is_silent else self._announce(now)
@@ -202,6 +208,7 @@ class EdgeLink:
             self._phase = Phase.HELD
             return [Alarm(ahead)]
         self._phase = Phase.WELCOMED
+        self._birth = msgspec.structs.replace(self._birth, term=max(self._birth.term, welcome.term))
         self._birth_due = None
         self._state_interval_s = max(0.1, welcome.state_interval_s)
         self._state_sent_at = None
@@ -259,6 +266,12 @@ class EdgeLink:
     def _move_session(self, session: int, now: Instant) -> list[Action]:
         self._birth = msgspec.structs.replace(self._birth, session=session, was=self._birth.session)
         return [SessionMoved(session), *self._announce(now), self._presence(online=True)]
+
+    def _tell_how_far(self, now: Instant) -> list[Action]:
+        """Say the birth again: it names the term that this coordinator does not know it had reached."""
+        if self._announced_at is not None and now.since(self._announced_at) < TELL_AGAIN_S:
+            return []
+        return self._announce_again(now)
 
     def _announce_again(self, now: Instant) -> list[Action]:
         if self._phase in (Phase.DOWN, Phase.HELD) or self._quiet_until is not None:

@@ -30,6 +30,10 @@ class BirthRefused(_Event, frozen=True):
     """Hub only: an envelope with a birth was the node's own, but of an older session or seen before."""
 
 
+class PeerOutdated(_Event, frozen=True):
+    """Edge only: the coordinator spoke in a session older than one that was heard before."""
+
+
 class OutboxGrew(_Event, frozen=True):
     """A commit put rows into a lane. head: the highest sequence number of the lane ever, when known."""
 
@@ -83,6 +87,7 @@ Event = (
     | LinkDown
     | Received
     | BirthRefused
+    | PeerOutdated
     | OutboxGrew
     | RowsRead
     | Applied

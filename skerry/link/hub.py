@@ -9,7 +9,16 @@ from collections import deque
 from collections.abc import Mapping
 
 from skerry.clock import Instant
-from skerry.link.actions import Action, Alarm, Quarantine, Refuse, SessionClosed, SessionOpened, StateReported
+from skerry.link.actions import (
+    Action,
+    Alarm,
+    FleetAhead,
+    Quarantine,
+    Refuse,
+    SessionClosed,
+    SessionOpened,
+    StateReported,
+)
 from skerry.link.events import (
     Applied,
     ApplyFailed,
@@ -19,6 +28,7 @@ from skerry.link.events import (
     LinkUp,
     LoadChanged,
     OutboxGrew,
+    PeerOutdated,
     Received,
     RowsRead,
     StateChanged,
@@ -48,6 +58,8 @@ REBIRTH_PAUSE_S = 5.0
 REFUSED_PAUSE_S = 300.0
 #: Between two answers to births that do not count: an old one that is sent again costs no more than this.
 LECTURE_PAUSE_S = 2.0
+#: No node can drive the terms beyond what every side can count.
+MAX_TERM = 2**53
 QUARANTINED = "this node is in quarantine until an operator releases it"
 _BOOTS_REMEMBERED = 16
 
@@ -128,8 +140,8 @@ class HubLink:
                 return self._receiver.load_changed(event, now)
             case Tick():
                 return self._sender.tick(now)
-            case StateChanged():
-                return []
+            case StateChanged() | PeerOutdated():
+                return []  # the other side's
 
     def release(self) -> None:
         """An operator has decided: hear the node again, whatever machine it is on now."""
@@ -168,6 +180,8 @@ class HubLink:
         reason = self._why_clone(birth)
         if reason:
             return self._quarantine(birth, reason, now)
+        if self._term < birth.term <= MAX_TERM:
+            return [FleetAhead(birth.term)]
         self._note_session(birth)
         self._receiver.attach(birth.store_epoch)
         return [SessionOpened(birth), self._welcome(birth), *self._open_commands(birth, now)]
@@ -235,7 +249,8 @@ class HubLink:
             self._sender.close()
             names = ", ".join(lane.value for lane in ahead)
             return [
-                Alarm(f"the node has applied commands ({names}) that this log never wrote: it was restored")
+                Alarm(f"the node has applied commands ({names}) that this log never wrote: it was restored"),
+                FleetAhead(self._term),
             ]
         return self._sender.open(marks, self._load.credit, now)
 
