@@ -12,6 +12,8 @@ import msgspec
 
 ROOT = Path(__file__).parents[2]
 _EXERCISED = ("skerry", "queue/task_queue", "devices", "policy", "edge_agent", "cloud_coordinator")
+#: The command line and the demo: what drives the count, not what is counted.
+_HARNESS = "skerry/cli/"
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +59,7 @@ def content_hash(folders: tuple[str, ...] = _EXERCISED) -> str:
     ).stdout.split()
     digest = hashlib.sha256()
     for name in sorted(listed):
-        if name.endswith((".py", ".sql", ".rego")):
+        if name.endswith((".py", ".sql", ".rego")) and not name.startswith(_HARNESS):
             digest.update(name.encode() + b"\0" + (ROOT / name).read_bytes())
     return digest.hexdigest()
 
