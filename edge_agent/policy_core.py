@@ -49,7 +49,8 @@ class PolicyCore:
     @property
     def state(self) -> str:
         """What is said of it: off, fetching, refused, or the gate's stage."""
-        return self.held.gate.stage.value if self.held.state == READY else self.held.state
+        stage = self.held.gate.stage
+        return stage.value if self.held.state == READY or stage is Stage.ROLLED_BACK else self.held.state
 
     @property
     def manifest(self) -> PolicyManifest | None:
@@ -86,11 +87,9 @@ class PolicyCore:
             fresh.gate = GateState() if against else new_trial(policy, settings, seed)
         self._replace(fresh)
 
-    def loaded(self, *, is_start: bool) -> None:
-        """The policy passed every check here and can be asked. is_start: the agent has just begun."""
+    def loaded(self) -> None:
+        """The policy passed every check here and can be asked."""
         self.held.state, self.held.reason = READY, ""
-        if is_start:
-            self.gate.started()
         self._report()
 
     def refuse(self, reason: str) -> None:
@@ -99,19 +98,24 @@ class PolicyCore:
         self._report()
 
     def started(self) -> None:
-        """The agent has begun: say what it runs, in case the coordinator knows it otherwise."""
+        """The agent has begun: say what it runs, in case the coordinator knows it otherwise.
+
+        Commit what follows before the policy is loaded: it may be what ends the process.
+        """
+        if self.needs_file:
+            self.gate.started()
         if self.held.rollout or self.held.policy:
             self._report()
 
     def stopped(self) -> None:
         """The agent stops in order."""
-        if self.held.state == READY:
+        if self.needs_file:
             self.gate.stopped()
 
     def operations(self) -> list[Operation]:
         """Return what is to be committed by now, once: rows to say, and the state they belong to."""
         stage = self.held.gate.stage
-        if self.held.state == READY and stage is not self._stage_said:
+        if stage is not self._stage_said:
             self._stage_said = stage
             self._said.append(
                 GateEvidence(

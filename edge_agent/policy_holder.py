@@ -16,7 +16,7 @@ import msgspec
 
 from edge_agent.core.commands import POLICY_ORDER
 from edge_agent.core.events import AttemptEnded
-from edge_agent.policy_core import FETCHING, HELD, PolicyCore
+from edge_agent.policy_core import HELD, PolicyCore
 from edge_agent.policy_trial import PolicyTrial
 from skerry.blobs import BlobStore
 from skerry.clock import Clock
@@ -71,7 +71,7 @@ class PolicyHolder:
             self._take(self._order)
         else:
             self.core.started()
-            self._load(is_start=True)
+            self._load()
         self._committer = asyncio.create_task(self._keep_committing())
 
     async def close(self) -> None:
@@ -127,26 +127,26 @@ class PolicyHolder:
             self._decider.trial = None
             if old and old != self.core.held.policy:
                 self._blobs.unpin(old)
-            self._load(is_start=False)
+            self._load()
 
-    def _load(self, *, is_start: bool) -> None:
+    def _load(self) -> None:
         if self._loading is not None:
             self._loading.cancel()
             self._loading = None
         manifest = self.core.manifest
         if manifest is not None and self.core.needs_file:
-            self._loading = asyncio.create_task(self._fetch_and_load(manifest, is_start=is_start))
+            self._loading = asyncio.create_task(self._fetch_and_load(manifest))
 
-    async def _fetch_and_load(self, manifest: PolicyManifest, *, is_start: bool) -> None:
+    async def _fetch_and_load(self, manifest: PolicyManifest) -> None:
         self._blobs.pin(manifest.file_hash)
         path = await self._file(manifest.file_hash)
+        await self._keep()  # so that a load that ends the process is known to the next one
         found = await asyncio.to_thread(_load_actor, path, manifest, self._trusted_key)
         if isinstance(found, str):
             self.core.refuse(found)
             self._blobs.unpin(manifest.file_hash)
             return
-        is_known = self.core.held.state != FETCHING
-        self.core.loaded(is_start=is_start and is_known)
+        self.core.loaded()
         if self.core.gate.has_candidate:
             self._decider.trial = PolicyTrial(self.core.gate, found, time.perf_counter)
 
@@ -170,6 +170,15 @@ class PolicyHolder:
                 log.warning("the policy's figures are kept later: %s", error)
             await asyncio.sleep(COMMIT_EVERY_S)
 
+    async def _keep(self) -> None:
+        while True:
+            try:
+                await self._write()
+                return
+            except StorageFailed as error:
+                log.warning("the policy waits for the disk: %s", error)
+                await asyncio.sleep(FETCH_FIRST_S)
+
     async def _write(self) -> None:
         if self._decider.trial is not None and not self.core.gate.has_candidate:
             self._decider.trial = None  # rolled back: nobody asks it any more
@@ -184,5 +193,11 @@ def _load_actor(path: Any, manifest: PolicyManifest, trusted_key: str) -> Any:
         from policy.actor import Refused, load_actor
     except ImportError as error:
         return f"this node cannot run policies: {error}; install the extra `edge`"
-    found = load_actor(path, manifest, trusted_keys=(trusted_key,))
+    try:
+        found = load_actor(path, manifest, trusted_keys=(trusted_key,))
+    except (
+        Exception
+    ) as error:  # a file from elsewhere and a native runtime: whatever it is, the agent goes on
+        log.exception("policy %s could not be loaded", manifest.version)
+        return f"it cannot be loaded: {type(error).__name__}: {error}"[:500]
     return found.reason if isinstance(found, Refused) else found

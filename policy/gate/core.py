@@ -11,7 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from policy.gate.cells import open_cell
-from policy.gate.judging import Verdict, compare, excess, harm_evidence, judge, judge_weighed
+from policy.gate.judging import Verdict, compare, figures_of, judge, judge_weighed
 from policy.gate.settings import GateSettings
 from policy.gate.state import LIVE, Arm, Block, GateState, Stage, Weighed
 from policy.objective import (
@@ -188,26 +188,7 @@ class Gate:
 
     def evidence(self) -> dict[str, float]:
         """Return the figures that people and the coordinator see."""
-        state = self.state
-        figures = {
-            "harm_e_value": harm_evidence(state),
-            "good_e_value": state.good.e_value,
-            "stage_cells": float(state.stage_cells),
-            "failures": float(sum(state.failures.values())),
-            "agreed_share": state.agreed / max(state.weighed_in_all, 1),
-        }
-        for channel in ("cost", "missed", "latency"):
-            figures[f"{channel}_excess"] = excess(state, channel)
-        for arm, tally in state.arms.items():
-            n = max(tally.tasks, 1)
-            figures |= {
-                f"{arm.value}_tasks": float(tally.tasks),
-                f"{arm.value}_decisions": float(state.decisions[arm]),
-                f"{arm.value}_cost": tally.cost / n,
-                f"{arm.value}_missed": tally.missed / n,
-                f"{arm.value}_latency": tally.latency / n,
-            }
-        return {name: round(value, 6) for name, value in figures.items()}
+        return figures_of(self.state)
 
     # --- inside ---------------------------------------------------------------------------------------
 

@@ -101,3 +101,22 @@ def _figures(state: GateState) -> str:
         f"missed {ours.missed / ours.tasks:.1%} against {theirs.missed / theirs.tasks:.1%} "
         f"({ours.tasks} and {theirs.tasks} tasks, evidence {harm_evidence(state):.3g})"
     )
+
+
+def figures_of(state: GateState) -> dict[str, float]:
+    """Return the figures of both arms, and how much evidence there is."""
+    figures = {
+        "harm_e_value": harm_evidence(state),
+        "good_e_value": state.good.e_value,
+        "stage_cells": float(state.stage_cells),
+        "failures": float(sum(state.failures.values())),
+        "agreed_share": state.agreed / max(state.weighed_in_all, 1),
+    }
+    figures |= {f"{channel}_excess": excess(state, channel) for channel in CHANNELS}
+    for arm, tally in state.arms.items():
+        figures |= {
+            f"{arm.value}_tasks": float(tally.tasks),
+            f"{arm.value}_decisions": float(state.decisions[arm]),
+            **{f"{arm.value}_{name}": getattr(tally, name) / max(tally.tasks, 1) for name in CHANNELS},
+        }
+    return {name: round(value, 6) for name, value in figures.items()}

@@ -66,7 +66,7 @@ class EdgeNode:
             return
         self.trial = None
         if self.core.needs_file:
-            self._load(is_start=False)
+            self._load()
 
     def restart(self) -> None:
         """A new process, from what the store kept."""
@@ -74,7 +74,8 @@ class EdgeNode:
         self.trial = None
         self.core.started()
         if self.core.needs_file:
-            self._load(is_start=True)
+            self.said()  # what a load that ends the process must not undo
+            self._load()
 
     def said(self) -> list[PolicyReport | GateEvidence]:
         """Commit what the core wants committed; return the rows of it."""
@@ -96,14 +97,14 @@ class EdgeNode:
         for _ in range(tasks):
             self._one()
 
-    def _load(self, *, is_start: bool) -> None:
+    def _load(self) -> None:
         manifest = self.core.manifest
         assert manifest is not None
         found = self._policies[manifest.file_hash]
         if isinstance(found, str):
             self.core.refuse(found)
             return
-        self.core.loaded(is_start=is_start)
+        self.core.loaded()
         if self.core.gate.has_candidate:
             self.trial = PolicyTrial(self.core.gate, found, timer=lambda: 0.0)
 

@@ -211,3 +211,18 @@ def test_the_same_order_twice_changes_nothing_and_is_answered() -> None:
 
     assert node.core.gate is gate
     assert answer.state == gate.state.stage.value  # type: ignore[union-attr]
+
+
+def test_a_policy_that_ends_the_agent_whenever_it_is_loaded_is_given_up() -> None:
+    node = EdgeNode("n1", KEY.public_hex, {a_hash("a"): Ruled("a", equal)}, seed=1)
+    node.order(ActivatePolicy(rollout="r1", manifest=encode_manifest(a_manifest("a")).decode()))
+    node.said()
+    deaths = 0
+    while node.core.needs_file:
+        node.restart()  # and again it dies before it has compared anything
+        deaths += 1
+
+    assert deaths == 4
+    node.said()
+    assert node.core.state == "rolled_back"
+    assert "died 3 times" in node.core.gate.state.reason
