@@ -64,7 +64,7 @@ class Runtime:
         self._wake: asyncio.TimerHandle | None = None
         self._refusals: Counter[tuple[str, str]] = Counter()
         self._bounded_log = RateLimited(log, LOG_EVERY_S, monotonic=lambda: clock.now().uptime_s)
-        self.senders = Senders(core.nodes())
+        self.senders = Senders(core.nodes(), core.heard_upto())
         self.term = core.term
         #: Called on the event loop whenever the core has answered a tick: the service is not stuck.
         self.on_tick: Callable[[], None] = lambda: None
@@ -115,7 +115,7 @@ class Runtime:
             if is_birth_out_of_date(message.topic, refused):
                 self.post(happened.BirthDisregarded(node))
         else:
-            self.post(happened.Heard(opened.topic.node, opened.kind, opened.body))
+            self.post(happened.Heard(opened.topic.node, opened.kind, opened.body, opened.counter))
         # Safe at once: whatever this message asked for stays in its sender's outbox until our own word.
         message.acknowledge()
 

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from skerry.envelope import Opened, open_envelope
 from skerry.identity import parse_public_key
 from skerry.node import NodeRecord
 from skerry.replay import ReplayWindows
+from skerry.topics import Leaf
 
 
 class Senders:
     """The keys of enrolled nodes, in memory, in step with the register."""
 
-    def __init__(self, records: Iterable[NodeRecord]) -> None:
-        """records: the register at the start, with the newest session of each node."""
+    def __init__(self, records: Iterable[NodeRecord], counters: Mapping[str, int] | None = None) -> None:
+        """records: the register at the start, with the newest session of each node.
+
+        counters: the highest envelope of that session from which something was written, by node.
+        """
         self._keys: dict[str, bytes] = {}
         self._windows = ReplayWindows()
         for record in records:
             self.learn(record)
-            self._windows.remember(record.name, record.session)
+            self._windows.remember(record.name, record.session, (counters or {}).get(record.name, 0))
 
     def learn(self, record: NodeRecord) -> None:
         """Take note of a node's key; an empty one is refused from here on."""
@@ -35,7 +39,10 @@ class Senders:
 
     def open(self, topic: str, payload: bytes) -> Opened:
         """Return a message whose sender is proven.  Raises EnvelopeRefused."""
-        return open_envelope(payload, topic=topic, key_of=self._keys.get, windows=self._windows)
+        opened = open_envelope(payload, topic=topic, key_of=self._keys.get, windows=self._windows)
+        if opened.topic.leaf is Leaf.BIRTH:  # whatever was said before it, and comes later, was recorded
+            self._windows.remember(opened.source, opened.session, opened.counter)
+        return opened
 
     def claimed(self, topic: str) -> str:
         """Return the enrolled node whose topic this is, else "unknown": labels are bounded."""

@@ -40,11 +40,20 @@ class ReplayWindows:
             window = self._windows[source] = _Window(session)
         return self._admit(window, counter)
 
-    def remember(self, source: str, session: int) -> None:
-        """Refuse sessions below this one, as kept by the owner over its own restart."""
+    def remember(self, source: str, session: int, counter: int = 0) -> None:
+        """Refuse sessions below this one, and in it every counter up to this one.
+
+        So what was heard is kept over the owner's restart, and a new beginning ends what came before it.
+        """
         window = self._windows.get(source)
         if window is None or session > window.session:
-            self._windows[source] = _Window(session)
+            window = self._windows[source] = _Window(session)
+        if session == window.session and counter:
+            ahead = max(0, counter - window.highest)
+            window.bits = (window.bits << min(ahead, self._size)) & self._mask
+            window.highest += ahead
+            seen_from = min(window.highest - counter, self._size)
+            window.bits |= self._mask & ~((1 << seen_from) - 1)
 
     def forget(self, source: str) -> None:
         """Drop what is known of a sender that is no longer enrolled, or enrolled anew."""

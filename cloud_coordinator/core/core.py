@@ -40,6 +40,7 @@ from skerry.clock import Instant
 from skerry.errors import StorageFailed
 from skerry.fence import Fence
 from skerry.link.events import BirthRefused, LinkDown, LinkUp, Received, Tick
+from skerry.messages import Lane
 from skerry.node import NodeRecord
 from skerry.task import blobs_of
 
@@ -150,6 +151,15 @@ class CoordinatorCore:
             self._links.send_grown(turn)
         return answer, turn.actions
 
+    def heard_upto(self) -> dict[str, int]:
+        """Return the highest envelope of its newest session from which something was written, by node."""
+        found = {}
+        for record in self.ledger.nodes():
+            marks = (self.ledger.mark(record.name, record.store_epoch, lane) for lane in Lane)
+            of_session = [mark.counter for mark in marks if mark.session == record.session]
+            found[record.name] = max(of_session, default=0)
+        return found
+
     def node(self, name: str) -> NodeRecord | None:
         """Return a node as it is now, load and last word included."""
         known = self.memory.nodes.get(name)
@@ -214,7 +224,8 @@ class CoordinatorCore:
 
     def _take(self, turn: Turn, event: Event) -> None:
         match event:
-            case Heard(node, kind, body):
+            case Heard(node, kind, body, counter):
+                turn.counter = counter
                 self._links.give(turn, node, Received(kind, body))
             case BirthDisregarded(node):
                 self._links.give(turn, node, BirthRefused())

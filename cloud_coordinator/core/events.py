@@ -29,6 +29,7 @@ class Heard(_Event, frozen=True):
     node: str
     kind: str
     body: bytes
+    counter: int = 0  #: of the envelope in its session
 
 
 class BirthDisregarded(_Event, frozen=True):

@@ -42,7 +42,9 @@ def apply_rows(turn: Turn, node: str, epoch: str, lane: Lane, rows: Sequence[Rec
             _apply(turn, node, lane, received)
     known = turn.memory.nodes.get(node)
     session = known.record.session if known else mark.session
-    turn.ledger.put_mark(node, epoch, lane, Mark(upto=max(upto, mark.upto), session=session))
+    turn.ledger.put_mark(
+        node, epoch, lane, Mark(upto=max(upto, mark.upto), session=session, counter=turn.counter)
+    )
     turn.count("rows_applied", node=node, by=len(rows))
 
 

@@ -15,7 +15,7 @@ from cloud_coordinator.core.actions import KeyChanged, Report
 from cloud_coordinator.core.turn import NodeNow, Turn
 from cloud_coordinator.ledger.values import Token
 from skerry.link.liveness import is_stale
-from skerry.messages import Birth, State
+from skerry.messages import Birth, Lane, State
 from skerry.node import NodeRecord
 
 replace = msgspec.structs.replace
@@ -47,6 +47,9 @@ def born(turn: Turn, node: NodeNow, birth: Birth) -> None:
         store_epoch=birth.store_epoch[:64] or old.store_epoch,
         status="online",
     )
+    mark = turn.ledger.mark(old.name, node.record.store_epoch, Lane.CONTROL)
+    mark = replace(mark, session=birth.session, counter=turn.counter)
+    turn.ledger.put_mark(old.name, node.record.store_epoch, Lane.CONTROL, mark)
     _give_another_chance(turn, old.name)
     policies.connected(turn, node)
 

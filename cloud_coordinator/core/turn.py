@@ -97,6 +97,7 @@ class Turn:
     now: Instant
     wall_s: float
     actions: list[Action] = field(default_factory=list)
+    counter: int = 0  #: of the envelope that is taken, in its session
     ahead: tuple[str, int] | None = None  #: a node that knows more than the ledger, and a term it knows
     grown: dict[tuple[str, Lane], int] = field(default_factory=dict)  #: command logs that got rows: new heads
 

@@ -197,6 +197,21 @@ def test_sessions_kept_over_a_restart_stay_closed() -> None:
     assert opened(sealed(session=5), windows=windows).session == 5
 
 
+@pytest.mark.parametrize("heard", [[], [1, 2, 5], [9, 10], [2000]])
+def test_counters_kept_over_a_restart_stay_closed_and_later_ones_open(heard: list[int]) -> None:
+    windows = ReplayWindows()
+    for counter in heard:
+        windows.admit("a", 3, counter)
+
+    windows.remember("a", 3, 7)
+
+    assert {windows.admit("a", 3, counter) for counter in range(1, 8)} == {"replayed"}
+    later = max([8, *(counter + 1 for counter in heard)])
+    assert windows.admit("a", 3, later) == ""
+    assert windows.admit("a", 3, later) == "replayed"
+    assert windows.admit("a", 4, 1) == ""
+
+
 def test_a_will_is_taken_late_but_only_of_a_session_that_counts() -> None:
     windows = ReplayWindows()
     speaker = Speaker(NORTH, source="north-1", session=2)
