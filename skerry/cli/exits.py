@@ -28,7 +28,7 @@ def exit_of(error: errors.SkerryError) -> Exit:
             return Exit.FAILED
         case errors.SettingsError() | errors.SpecError() | errors.DirectoryInUse():
             return Exit.USAGE
-        case errors.TaskNotFound() | errors.BlobNotFound():
+        case errors.TaskNotFound() | errors.BlobNotFound() | errors.PolicyNotFound():
             return Exit.NOT_FOUND
         case errors.ServiceUnreachable():
             return Exit.UNREACHABLE
