@@ -18,6 +18,8 @@ from skerry.messages import ActivatePolicy, GateEvidence, Lane, PolicyReport, Up
 from skerry.policy_manifest import PolicyManifest, decode_manifest, verify_manifest
 from task_queue.operations import AppendOutbox, Operation, PutMeta
 
+#: Evidence is said at each step of the gate, and after so many compared cells.
+CELLS_A_ROW = 5
 #: Under this name the store keeps what became of the last order.
 HELD = "policy.held"
 OFF, FETCHING, REFUSED, READY = "off", "fetching", "refused", "ready"
@@ -43,7 +45,7 @@ class PolicyCore:
         self.gate = Gate(self.held.gate, weights)
         self._trusted_key = trusted_key
         self._said: list[UpRow] = []
-        self._stage_said = self.held.gate.stage
+        self._evidence_at = (self.held.gate.stage, self.held.gate.stage_cells // CELLS_A_ROW)
         self._is_changed = False
 
     @property
@@ -115,8 +117,9 @@ class PolicyCore:
     def operations(self) -> list[Operation]:
         """Return what is to be committed by now, once: rows to say, and the state they belong to."""
         stage = self.held.gate.stage
-        if stage is not self._stage_said:
-            self._stage_said = stage
+        now_at = (stage, self.held.gate.stage_cells // CELLS_A_ROW)
+        if now_at != self._evidence_at and self.held.policy:
+            self._evidence_at = now_at
             self._said.append(
                 GateEvidence(
                     policy=self.held.policy,
@@ -134,7 +137,7 @@ class PolicyCore:
     def _replace(self, held: Held) -> None:
         self.held = held
         self.gate = Gate(held.gate, self.gate.weights)
-        self._stage_said = held.gate.stage
+        self._evidence_at = (held.gate.stage, held.gate.stage_cells // CELLS_A_ROW)
         self._report()
 
     def _report(self) -> None:
@@ -149,4 +152,6 @@ class PolicyCore:
 
 def _outbox(message: UpRow) -> AppendOutbox:
     kind, body = row_of(message)
-    return AppendOutbox(lane=Lane.CONTROL, kind=kind, body=body, key="policy")
+    # What was not sent yet is out of date: of a long time alone only the last word is kept.
+    newest = f"evidence:{message.policy}" if isinstance(message, GateEvidence) else ""
+    return AppendOutbox(lane=Lane.CONTROL, kind=kind, body=body, key="policy", coalesce=newest)

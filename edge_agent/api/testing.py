@@ -60,6 +60,7 @@ class StoreFacade:
         self.added: list[str] = []  #: contents that were stored over the interface
         self.reasons: tuple[str, ...] = ()  #: against readiness
         self.breaks: Exception | None = None  #: raised instead of the next commits
+        self.policy = PolicyStatus(policy="", version="", state="off", fallback="none")
 
     def content_added(self, name: str) -> None:
         """See AgentFacade."""
@@ -124,8 +125,8 @@ class StoreFacade:
         )
 
     def policy_status(self) -> PolicyStatus:
-        """See AgentFacade: there is none."""
-        return PolicyStatus(policy="", version="", state="off", fallback="none")
+        """See AgentFacade: what the test has put there."""
+        return self.policy
 
     def not_ready_because(self) -> Sequence[str]:
         """Return the reasons that the test gave."""
