@@ -1,3 +1,4 @@
+# pyright: reportMissingImports=false
 """An actor's parameters as one ONNX file, checked against the plain form, with its papers.
 
 Needs the onnx package to write, numpy and onnxruntime to check; knows no torch.
@@ -28,12 +29,12 @@ from policy.golden import golden_inputs
 from skerry.durable import write_whole
 from skerry.errors import PolicyError
 from skerry.identity import PrivateKey
+from skerry.ids import content_hash
 from skerry.policy_manifest import (
     EvaluationSummary,
     Lineage,
     PolicyManifest,
     encode_manifest,
-    file_hash,
     manifest_path,
     sign_manifest,
 )
@@ -98,7 +99,7 @@ def papers_of(
 ) -> PolicyManifest:
     """Return the file's manifest, signed when there is a key."""
     manifest = PolicyManifest(
-        file_hash=file_hash(exported.data),
+        file_hash=content_hash(exported.data),
         file_bytes=len(exported.data),
         schema_hash=SCHEMA_HASH,
         lineage=lineage,

@@ -25,7 +25,8 @@ from policy.port import Choice, DeviceView
 from policy.queue_rule import QueueRule
 from policy.shipped import SHIPPED_HASHES
 from skerry.errors import PolicyError
-from skerry.policy_manifest import PolicyManifest, decode_manifest, file_hash, manifest_path, verify_manifest
+from skerry.ids import content_hash
+from skerry.policy_manifest import PolicyManifest, decode_manifest, manifest_path, verify_manifest
 from skerry.task import TaskSpec
 
 if TYPE_CHECKING:
@@ -83,7 +84,7 @@ class Actor:
     def choose(self, task: TaskSpec, devices: Sequence[DeviceView], runtime_s: Sequence[float]) -> Choice:
         """Pick the highest score; ties by device id.  Raises PolicyError when a score is no number."""
         plans = plan_devices(task, devices, runtime_s, self.weights)
-        rows, context = features_of(task, devices, runtime_s, self.weights)
+        rows, context = features_of(task, devices, runtime_s, self.weights, plans)
         scores = self.score(rows, context)
         order = sorted(range(len(devices)), key=lambda i: (-scores[i], devices[i].device.device_id))
         best = scores[order[0]]
@@ -179,7 +180,7 @@ def _bytes_of(path: Path) -> bytes | Refused:
 def _against_bytes(data: bytes, manifest: PolicyManifest) -> Refused | None:
     if len(data) > FILE_LIMIT_BYTES:
         return Refused(code="size", reason=f"the file is larger than {FILE_LIMIT_BYTES} bytes")
-    if file_hash(data) != manifest.file_hash:
+    if content_hash(data) != manifest.file_hash:
         return Refused(code="hash", reason="the file is not the one that the manifest describes")
     if manifest.schema_hash != SCHEMA_HASH:
         return Refused(code="schema", reason=_schema_words(manifest.schema_hash))

@@ -1,3 +1,4 @@
+# pyright: reportMissingImports=false
 """Training and export as a process of their own: `python -m federation.ppo train | export`.
 
 Runs with the interpreter of the training environment; `skerry policy train` starts it.

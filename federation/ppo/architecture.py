@@ -104,8 +104,8 @@ def scores(actor: Parameters, rows: NDArray[np.float32], context: NDArray[np.flo
     node = np.maximum(actor["node.weight"] @ pooled + actor["node.bias"], 0)
     mixed = hidden @ actor["mix_row.weight"].T + actor["mix_node.weight"] @ node + actor["mix.bias"]
     learned: NDArray[np.float32] = np.maximum(mixed, 0) @ actor["score.weight"][0]
-    found: NDArray[np.float32] = learned - np.float32(PRIOR_UNIT) * actor["prior"] * rows[:, PRIOR_COLUMN]
-    return found
+    rule: NDArray[np.float32] = actor["prior"] * rows[:, PRIOR_COLUMN] * np.float32(PRIOR_UNIT)
+    return np.subtract(learned, rule, dtype=np.float32)
 
 
 def _drawn(shapes: Mapping[str, tuple[int, ...]], rng: np.random.Generator) -> Parameters:

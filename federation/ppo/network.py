@@ -1,3 +1,4 @@
+# pyright: reportMissingImports=false
 """Forward passes of actor and critic in torch, over rows of many decisions laid end to end.
 
 Only feasible candidates have a row: scoring padded ones costs more than everything else in an update.

@@ -1,3 +1,4 @@
+# pyright: reportMissingImports=false
 """The curves of a training run as a PNG. Owns what is drawn; needs matplotlib."""
 
 from __future__ import annotations

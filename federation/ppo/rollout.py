@@ -1,3 +1,4 @@
+# pyright: reportMissingImports=false
 """Whole episodes with sampled decisions. Owns the draw and the record of what was seen, done and earned."""
 
 from __future__ import annotations

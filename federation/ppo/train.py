@@ -1,3 +1,4 @@
+# pyright: reportMissingImports=false
 """A training run from a seed: rollout, update, checkpoint, until the planned steps are done.
 
 Owns the loop. What it draws depends on the seed and the update's number alone, so that a run that was killed
@@ -38,7 +39,14 @@ POINT_SCENARIOS = 64
 _MOMENTS = (("mean", "exp_avg"), ("square", "exp_avg_sq"))
 _ROOT = Path(__file__).resolve().parents[2]
 #: What decides the result of a run: changed code makes another policy from the same seed.
-_CODE = ("federation/ppo", "policy/features.py", "policy/objective.py", "policy/situation.py", "twin/fleet")
+_CODE = (
+    *(
+        f"federation/ppo/{n}.py"
+        for n in ("advantage", "architecture", "network", "rollout", "settings", "update")
+    ),
+    *(f"policy/{n}.py" for n in ("features", "objective", "queue_rule", "situation")),
+    *(f"twin/fleet/{n}.py" for n in ("batch", "engine", "kinds", "queues", "scenario")),
+)
 
 
 class TrainingRun:
@@ -158,9 +166,7 @@ def code_hash() -> str:
     """Return the content hash of the code that decides what a seed leads to."""
     total = hashlib.sha256()
     for name in _CODE:
-        path = _ROOT / name
-        for file in sorted(path.rglob("*.py")) if path.is_dir() else [path]:
-            total.update(f"{file.relative_to(_ROOT)}\n".encode() + file.read_bytes())
+        total.update(f"{name}\n".encode() + (_ROOT / name).read_bytes())
     return f"sha256:{total.hexdigest()}"
 
 

@@ -1,3 +1,4 @@
+# pyright: reportMissingImports=false
 """Local training in a federated round: a few updates on what the node recorded, replayed in its own engine.
 
 Only the actor travels. The critic starts anew each time and stays here: the baseline of copies carries

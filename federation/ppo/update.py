@@ -1,3 +1,4 @@
+# pyright: reportMissingImports=false
 """One PPO update: clipped policy gradient for the actor, squared error for the critic; they share nothing."""
 
 from __future__ import annotations
