@@ -8,6 +8,7 @@ from skerry.envelope import Opened, open_envelope
 from skerry.identity import parse_public_key
 from skerry.node import NodeRecord
 from skerry.replay import ReplayWindows
+from skerry.signed_http import SeenNonces
 from skerry.topics import Leaf
 
 
@@ -21,6 +22,7 @@ class Senders:
         """
         self._keys: dict[str, bytes] = {}
         self._windows = ReplayWindows()
+        self.nonces = SeenNonces()  #: of signed HTTP requests
         for record in records:
             self.learn(record)
             self._windows.remember(record.name, record.session, (counters or {}).get(record.name, 0))

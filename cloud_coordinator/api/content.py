@@ -10,7 +10,7 @@ from cloud_coordinator.api.office import office
 from cloud_coordinator.core.events import ContentStored
 from skerry.blobs import BlobStore
 from skerry.errors import IdentityError
-from skerry.signed_http import NODE_HEADER, SIGNATURE_HEADER, check_signed
+from skerry.signed_http import NODE_HEADER, NONCE_HEADER, SIGNATURE_HEADER, check_signed
 from skerry.web.app import ACCESS
 from skerry.web.content import content_routes
 
@@ -23,7 +23,8 @@ def _enter(request: web.Request) -> BlobStore:
         return here.blobs
     key_of = here.runtime.senders.key_of
     try:
-        check_signed(request.headers, request.method, request.path, key_of=key_of)
+        seen = here.runtime.senders.nonces
+        check_signed(request.headers, request.method, request.path, key_of=key_of, seen=seen)
     except IdentityError as error:
         claimed = request.headers[NODE_HEADER]
         here.runtime.refuse(claimed if key_of(claimed) else "unknown", "http_signature", str(error))
@@ -56,7 +57,8 @@ ROUTES = content_routes(
     stored=_stored,
     headers={
         NODE_HEADER: "the node's name, when a node asks",
-        SIGNATURE_HEADER: "its signature over node, method and path, hex",
+        NONCE_HEADER: "a random number of 16 bytes that no request bore before, hex",
+        SIGNATURE_HEADER: "its signature over node, number, method and path, hex",
     },
     refusals=(403,),
     is_open=True,

@@ -27,14 +27,18 @@ def test_an_enrolled_node_puts_and_gets_content_with_its_signature(tmp_path: Pat
 
     async def story(visitor: Visitor) -> None:
         await visitor.enrol(await visitor.token())
-        put = signed_headers(KEY, "n1", "PUT", path)
-        assert (await visitor.tcp("PUT", path, headers=put, data=data))[0] == 201
-        assert (await visitor.tcp("PUT", path, headers=put, data=data))[0] == 200
-        get = signed_headers(KEY, "n1", "GET", path)
-        assert await visitor.tcp("GET", path, headers=get) == (200, data)
-        part = await visitor.tcp("GET", path, headers={**get, "Range": "bytes=1000-1999"})
+
+        def signed(method: str, **more: str) -> dict[str, str]:
+            return {**signed_headers(KEY, "n1", method, path), **more}
+
+        recorded = signed("PUT")
+        assert (await visitor.tcp("PUT", path, headers=recorded, data=data))[0] == 201
+        assert (await visitor.tcp("PUT", path, headers=signed("PUT"), data=data))[0] == 200
+        assert (await visitor.tcp("PUT", path, headers=recorded, data=data))[0] == 403
+        assert await visitor.tcp("GET", path, headers=signed("GET")) == (200, data)
+        part = await visitor.tcp("GET", path, headers=signed("GET", Range="bytes=1000-1999"))
         assert part == (206, data[1000:2000])
-        beyond = await visitor.tcp("GET", path, headers={**get, "Range": f"bytes={len(data)}-"})
+        beyond = await visitor.tcp("GET", path, headers=signed("GET", Range=f"bytes={len(data)}-"))
         assert beyond[0] == 416
         assert (await visitor.tcp("GET", path, headers=visitor.bearer))[1] == data
 

@@ -23,20 +23,20 @@ from edge_agent.homecoming import WANTED, Homecoming
 from edge_agent.outgoing import OWED, Outgoing
 from edge_agent.runtime_build import needed_contents
 from edge_agent.uplink_rows import OutboxReader
-from skerry.blobs import BlobStore, name_of
+from skerry.blobs import BlobStore
 from skerry.errors import BlobNotFound, CoordinatorUnreachable
 from skerry.fence import Fence
 from skerry.identity import PrivateKey
-from skerry.ids import TaskId
+from skerry.ids import TaskId, content_hash
 from skerry.link.actions import ReadRows
 from skerry.messages import Lane, Outcome, Row, TaskEnded, row_of
-from skerry.signed_http import check_signed
+from skerry.signed_http import SeenNonces, check_signed
 from skerry.testing import ManualClock
 from task_queue.operations import Finish, Ok, PutMeta, Return, TrimOutbox
 from task_queue.testing import FIRST, QueueDriver, memory_opener
 
 DATA = bytes(range(256)) * 4096
-NAME = name_of(DATA)
+NAME = content_hash(DATA)
 TASK = TaskId("0" * 32)
 PATIENCE_S = 30.0
 KEY = PrivateKey.generate()
@@ -51,10 +51,15 @@ class Server:
         self.offsets: list[int] = []
         self.asked: list[str] = []
         self.refuses_with = 0
+        self.seen = SeenNonces()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         assert check_signed(
-            request.headers, request.method, request.path, key_of=lambda _: bytes.fromhex(KEY.public_hex)
+            request.headers,
+            request.method,
+            request.path,
+            key_of=lambda _: bytes.fromhex(KEY.public_hex),
+            seen=self.seen,
         )
         self.asked.append(request.method)
         if self.refuses_with:
@@ -211,7 +216,7 @@ def test_what_a_task_waits_for_is_kept_and_what_nobody_needs_makes_room(tmp_path
         fixture.blobs.put_bytes(old)
         fixture.needed = frozenset({fixture.blobs.put_bytes(kept)})
         event = await fixture.fetch(NAME)
-        return event, fixture.blobs.has(name_of(old)), fixture.blobs.has(name_of(kept))
+        return event, fixture.blobs.has(content_hash(old)), fixture.blobs.has(content_hash(kept))
 
     event, has_old, has_kept = run(tmp_path, Server(), story, quota_bytes=1_600_000)
 
@@ -250,7 +255,7 @@ def test_a_refused_upload_is_tried_again_later(tmp_path: Path) -> None:
 def test_a_result_that_came_home_by_hash_is_fetched_once_it_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(homecoming, "RETRY_S", 0.01)  # the next round, not the length of the pause
     saved: list[PutMeta] = []
-    late = name_of(b"late")
+    late = content_hash(b"late")
     asked: list[str] = []
 
     async def fetch(name: str) -> None:
@@ -308,7 +313,7 @@ def test_what_is_owed_is_kept_until_it_is_there() -> None:
     async def story() -> None:
         nonlocal is_closed
         first = Outgoing(upload, commit)
-        first.soon(name_of(b"may be needed"))
+        first.soon(content_hash(b"may be needed"))
         await first.owe((NAME,))
         job = asyncio.create_task(first.run())
         await asyncio.sleep(0)
