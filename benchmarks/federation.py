@@ -23,6 +23,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
+from benchmarks.federation_mqtt import over_mqtt
 from benchmarks.harness import Baseline, BenchmarkError, Goal, Result, Run, result
 from federation.flower.environment import SWITCHES
 from federation.rounds.service import RoundService
@@ -83,7 +84,7 @@ async def in_memory(directory: Path, nodes: int) -> AsyncIterator[RoundService]:
 
 
 #: name → what carries instructions and replies
-CARRIERS: dict[str, Carrier] = {"memory": in_memory}
+CARRIERS: dict[str, Carrier] = {"memory": in_memory, "mqtt": over_mqtt}
 
 
 def _null_client(blobs: BlobStore, trainer: NullTrainer) -> Callable[[Instruction], Reply]:

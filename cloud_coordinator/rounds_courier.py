@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from cloud_coordinator.core.core import CoordinatorCore
 from federation.values import Candidate, Instruction
-from skerry.clock import Clock
+from skerry.clock import Clock, Instant
 from skerry.errors import FederationError, SkerryError
 from skerry.messages import DownRow, FederationOver, FederationRequest
 
@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 #: How long the core may take for one commit before the round service is told that it failed.
 CORE_TIMEOUT_S = 30.0
+#: Each report of a run names who is eligible: the register is not asked for every one of them.
+REMEMBERED_S = 0.5
 Commands = Sequence[tuple[str, DownRow]]
 
 
@@ -77,10 +79,18 @@ class RegisterRoster:
         """ask: does a job on the core's thread."""
         self._ask = ask
         self._clock = clock
+        self._seen: tuple[Instant, list[Candidate]] | None = None
 
     def candidates(self) -> list[Candidate]:
-        """See Roster."""
-        return self._ask(self._read)
+        """See Roster. What was read a moment ago is read again only after REMEMBERED_S."""
+        now = self._clock.now()
+        if (
+            self._seen is None
+            or self._seen[0].boot_id != now.boot_id
+            or now.since(self._seen[0]) > REMEMBERED_S
+        ):
+            self._seen = (now, self._ask(self._read))
+        return self._seen[1]
 
     def _read(self, core: CoordinatorCore) -> list[Candidate]:
         now = self._clock.now()

@@ -24,7 +24,7 @@ from cloud_coordinator.rounds_courier import Commands, FromThread, LogCourier, R
 from cloud_coordinator.rounds_export import PolicyChild
 from cloud_coordinator.rounds_settings import FederationSettings
 from federation.interpreter import find_interpreter
-from federation.values import Candidate, CohortRule, RunSpec, RunState
+from federation.values import FINAL_RUN_STATES, Candidate, CohortRule, RunSpec, RunState
 from skerry.blobs import BlobStore
 from skerry.clock import Clock
 from skerry.errors import FederationError, SkerryError
@@ -42,6 +42,8 @@ log = logging.getLogger(__name__)
 POLICY = "federation.policy"
 DATABASE = "rounds.db"
 RETRY_S = 2.0
+#: How often a run is looked at when nothing says that it changed.
+LOOK_EVERY_S = 10.0
 
 
 class Rounds:
@@ -200,7 +202,7 @@ class Rounds:
 
     async def _follow(self, service: RoundService, run_id: str) -> None:
         """Wait for a run's end and make a policy of what it made."""
-        run = await service.wait(run_id)
+        run = await _ended(service, run_id)
         if run.state is not RunState.DONE or run.spec.trainer != "ppo" or run.version == 0:
             return
         if (await self.policy(run_id)).state in ("offered", "failed"):
@@ -235,3 +237,13 @@ class Rounds:
     def _note(self, run_id: str, note: RoundPolicy) -> Awaitable[None]:
         body = msgspec.json.encode(note)
         return self._ask(lambda core: core.ledger.put_document(POLICY, run_id, body))
+
+
+async def _ended(service: RoundService, run_id: str) -> Run:
+    """Return the run once it is final. Reads no more than the run itself, however many take part in it."""
+    while True:
+        changed = service.next_change(run_id)
+        run = await service.call(lambda: service.office.known(run_id))
+        if run.state in FINAL_RUN_STATES:
+            return run
+        await service.happens(changed, LOOK_EVERY_S)
