@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.harness import Baseline, Goal, Result, Run, result
+from benchmarks.policy_decision import measure_decisions, shipped_policy
 from policy.baselines.registry import SCHEDULERS, make_scheduler
 from policy.situation import ManyScheduler
 from twin.fleet.batch import batch_of, stack
@@ -27,26 +28,31 @@ FULL_COST = "full-cost"
 #: Those that look neither at a task's speed nor at its deadline: their queues grow long.
 BLIND = ("fifo-first-fit", "least-loaded", "least-allocated")
 SLOW = "min-increase-replan"
+#: The policy that ships, and what it is held to at the smallest size.
+LEARNED = "shipped-policy"
+LEARNED_GOAL = Goal("<=", 0.78)
 #: devices → tasks an episode: long enough for the queues of a larger site to fill.
 SIZES = {8: 160, 16: 240, 32: 320}
 BATCH = 64
 
 
 def contenders() -> dict[str, ManyScheduler]:
-    """Return every scheduler that is compared, by name."""
+    """Return every scheduler that is compared, by name; the learned policy among them."""
     found: dict[str, ManyScheduler] = {}
     for name in SCHEDULERS:
         scheduler = make_scheduler(name)
         assert isinstance(scheduler, ManyScheduler), f"{name} has no array form"
         found[name] = scheduler
+    found[LEARNED] = shipped_policy()
     return found
 
 
 def measure(run: Run) -> Iterator[Result]:
-    """Yield cost and ratios per size, then the distance to the optimum."""
+    """Yield cost and ratios per size, then the distance to the optimum and what a decision takes."""
     for devices, tasks in SIZES.items():
         yield from _size(run, devices, tasks)
     yield from _to_optimum(run)
+    yield from measure_decisions(run)
 
 
 def _size(run: Run, devices: int, tasks: int) -> Iterator[Result]:
@@ -78,7 +84,9 @@ def _results(prefix: str, where: str, found: Mapping[str, Metrics]) -> Iterator[
     for name, own in costs.items():
         for rival, label in ((FULL_COST, "full_cost"), (best, "best")):
             if name != rival:
-                yield _against(f"{prefix}.{name}.vs_{label}", f"{name} / {rival}, {where}", own, costs[rival])
+                id = f"{prefix}.{name}.vs_{label}"
+                goal = LEARNED_GOAL if id == f"policy.8.{LEARNED}.vs_full_cost" else None
+                yield _against(id, f"{name} / {rival}, {where}", own, costs[rival], goal)
 
 
 def best_traditional(costs: Mapping[str, Floats]) -> str:
@@ -95,10 +103,11 @@ def _of_one(prefix: str, what: str, metrics: Metrics) -> Iterator[Result]:
     yield result(f"{prefix}.useful", f"useful work per device-second: {what}", means["useful"], "s/s")
 
 
-def _against(id: str, what: str, ours: Floats, theirs: Floats) -> Result:
+def _against(id: str, what: str, ours: Floats, theirs: Floats, goal: Goal | None) -> Result:
     gap = ratio(ours, theirs)
     text = f"{what}: 95 % {gap.low:.3f} to {gap.high:.3f}, lower on {100 * wins(ours, theirs):.0f} %"
-    return result(id, text, gap.value, "x", baseline=Baseline(what="its cost", value=float(theirs.mean())))
+    cost = Baseline(what="its cost", value=float(theirs.mean()))
+    return result(id, text, gap.value, "x", goal=goal, baseline=cost)
 
 
 def _to_optimum(run: Run) -> Iterator[Result]:

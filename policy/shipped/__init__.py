@@ -9,4 +9,6 @@ from pathlib import Path
 
 SHIPPED_FILE = Path(__file__).with_name("shipped.onnx")
 #: File hashes that an agent takes without a signature.
-SHIPPED_HASHES: frozenset[str] = frozenset({"sha256:"})
+SHIPPED_HASHES: frozenset[str] = frozenset(
+    {"sha256:020d3edc259f469e1889d9f246187bc0952c05a320d5ab4c2e5e17e8cecc1ca4"}
+)
