@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
+import contextlib
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -39,23 +39,26 @@ async def over_mqtt(directory: Path, nodes: int) -> AsyncIterator[RoundService]:
             mqtt=broker.settings,
             rules=RulesTable(enabled=False),
         )
+        keys = directory / "keys"
+        keys.mkdir(mode=0o700)
         async with running(settings) as office:
-            place = await _enrol(office, directory / "keys", broker.url, nodes)
+            place = await _enrol(office, keys, broker.url, nodes)
             file = directory / "place.json"
             file.write_bytes(msgspec.json.encode(place))
-            process = subprocess.Popen([sys.executable, "-m", "benchmarks.federation_nodes", str(file)])
+            words = (sys.executable, "-m", "benchmarks.federation_nodes", str(file))
+            process = await asyncio.create_subprocess_exec(*words)
             try:
                 await _connected(office, process, nodes)
                 yield await office.rounds.service()
             finally:
-                process.kill()
-                process.wait()
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+                await process.wait()
     finally:
         broker.stop()
 
 
 async def _enrol(office: Office, keys: Path, broker: str, count: int) -> Place:
-    keys.mkdir(mode=0o700)
     names = tuple(f"n{n}" for n in range(count))
     for name in names:
         key = PrivateKey.load_or_create(keys / f"{name}.key")
@@ -71,12 +74,12 @@ async def _enrol(office: Office, keys: Path, broker: str, count: int) -> Place:
     )
 
 
-async def _connected(office: Office, process: subprocess.Popen[bytes], count: int) -> None:
+async def _connected(office: Office, process: asyncio.subprocess.Process, count: int) -> None:
     async with asyncio.timeout(CONNECT_S):
         while True:
             found = await office.ask(lambda core: core.nodes())
             if sum(node.status == "online" for node in found) == count:
                 return
-            if process.poll() is not None:
+            if process.returncode is not None:
                 raise BenchmarkError("the process with the nodes ended")
             await asyncio.sleep(0.05)

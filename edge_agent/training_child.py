@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from federation.edge_child import INSTRUCTION, MODEL, REPLY, UPDATE, Order
+from federation.order import INSTRUCTION, MODEL, REPLY, UPDATE, Order
 from federation.values import Reply
 
 log = logging.getLogger(__name__)

@@ -19,7 +19,7 @@ import msgspec
 
 from edge_agent.training_child import ChildFailed, TrainingChild
 from edge_agent.training_inbox import Asked, TrainingState, aged, begun, ended, error_reply, kept, take
-from federation.edge_child import Order
+from federation.order import Order
 from federation.values import Instruction, Reply, Scalar
 from skerry.blobs import BlobStore
 from skerry.clock import Clock

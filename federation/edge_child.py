@@ -15,21 +15,13 @@ from pathlib import Path
 import msgspec
 
 from devices.executors.kernel import die_with_parent
-from federation.values import Instruction, Scalar
+from federation.order import INSTRUCTION, MODEL, REPLY, UPDATE, Order
+from federation.values import Scalar
 from skerry.errors import SkerryError
 
-INSTRUCTION, MODEL, REPLY, UPDATE = "instruction.json", "model.packet", "reply.json", "update.packet"
 NICENESS = 19
 #: The kernel ends this process before any other when memory is short.
 _OOM_SCORE = "1000"
-
-
-class Order(msgspec.Struct, frozen=True, kw_only=True):
-    """What is in the instruction's file. parent: the process without which this one has nothing to do."""
-
-    instruction: Instruction
-    parent: int = 0
-    node_config: dict[str, Scalar] = {}
 
 
 def main(arguments: list[str] | None = None) -> int:
