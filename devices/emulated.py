@@ -74,6 +74,13 @@ BOARDS: dict[str, Board] = {
         memory_bytes=8 << 20,
         model=Emulation(speed=1.5, dispatch_s=0.001, power_w=2.0),
     ),
+    # No maker's: a device that is clearly slower than the processor, where a bad choice can be told apart.
+    "micro-npu": Board(
+        title="Small NPU of a microcontroller",
+        device_class="npu",
+        memory_bytes=1 << 30,
+        model=Emulation(speed=0.2, dispatch_s=0.005, power_w=0.5),
+    ),
 }
 
 

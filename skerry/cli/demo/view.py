@@ -6,7 +6,7 @@ import time
 from types import TracebackType
 from typing import Any, TextIO
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -27,6 +27,7 @@ class View:
         self._lines: list[str] = []
         self._began = time.monotonic()
         self._watch: Watch | None = None
+        self._panel: RenderableType = Text()
         self._live: Live | None = None
         if self._console.is_terminal:
             self._live = Live(get_renderable=self._draw, console=self._console, refresh_per_second=4)
@@ -34,6 +35,10 @@ class View:
     def follow(self, watch: Watch) -> None:
         """Draw these samples from now on."""
         self._watch = watch
+
+    def show(self, panel: RenderableType) -> None:
+        """Draw this beneath the fleet from now on, on a terminal."""
+        self._panel = panel
 
     def say(self, line: str) -> None:
         """Tell one thing that happened."""
@@ -62,7 +67,7 @@ class View:
         samples = self._watch.samples if self._watch else {}
         for plan in self._plans.values():
             table.add_row(*self._row(plan, samples.get(plan.name, Sample())))
-        return Group(table, Text("\n".join(self._lines)))
+        return Group(table, self._panel, Text("\n".join(self._lines)))
 
     def _row(self, plan: NodePlan, sample: Sample) -> tuple[str | Text, ...]:
         devices = ", ".join(("cpu", *(f"{board} (emulated)" for board in plan.boards)))
