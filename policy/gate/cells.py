@@ -29,15 +29,18 @@ def draw(seed: int, index: int, n: int) -> int:
     return int.from_bytes(digest, "big") % n
 
 
-def harm_scores(cell: Cell, channel: str) -> tuple[float, float] | None:
+def harm_scores(cell: Cell, channel: str, grain: float = 0.0) -> tuple[float, float] | None:
     """Return (linear, extreme) scores of the candidate against the fallback, larger is worse for it.
 
+    grain: figures that round to the same multiple of it are equal.
     None when too few of the cell's blocks have figures: whether they do is independent of the draw.
     """
     filled = [i for i, block in enumerate(cell.blocks) if block.tally.tasks > 0]
     if cell.odd not in filled or len(filled) < 2:
         return None
     values = [_mean(cell.blocks[i].tally, channel) for i in filled]
+    if grain > 0:
+        values = [float(round(value / grain)) for value in values]
     if cell.blocks[cell.odd].arm is Arm.FALLBACK:
         values = [-value for value in values]
     return rank_scores(values, filled.index(cell.odd))

@@ -136,6 +136,9 @@ class Gate:
             return
         weighed = self.state.weighed
         weighed.decisions += 1
+        self.state.good_answers += 1
+        if self.state.good_answers >= self.state.settings.forgiven_after:
+            self.state.recent_failures = 0
         self.state.agreed += agrees
         self.state.weighed_in_all += 1
         weighed.candidate_cost += candidate_cost
@@ -150,11 +153,12 @@ class Gate:
         """The candidate gave no usable answer (error, nan, slow, range): the fallback decided instead."""
         if not self.has_candidate:
             return
-        failures = self.state.failures
-        failures[kind] = failures.get(kind, 0) + 1
+        state = self.state
+        state.failures[kind] = state.failures.get(kind, 0) + 1
+        state.recent_failures, state.good_answers = state.recent_failures + 1, 0
         self.is_worth_keeping = True
-        if sum(failures.values()) >= self.state.settings.failures:
-            self.roll_back(f"{sum(failures.values())} failed decisions, the last: {detail}"[:500])
+        if state.recent_failures >= state.settings.failures:
+            self.roll_back(f"{state.recent_failures} failed decisions, the last: {detail}"[:500])
 
     # --- outcomes -------------------------------------------------------------------------------------
 

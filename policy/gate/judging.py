@@ -20,7 +20,8 @@ def compare(state: GateState, cell: Cell) -> None:
     """Take a cell whose outcomes are all known into the evidence."""
     for block in cell.blocks:
         state.arms[block.arm].add(block.tally)
-    scores = {channel: harm_scores(cell, channel) for channel in CHANNELS}
+    grain = state.settings.indifference
+    scores = {channel: harm_scores(cell, channel, grain) for channel in CHANNELS}
     for channel, pair in scores.items():
         if pair is not None:
             for bets, score in zip(_bets(state, channel), pair, strict=True):
@@ -51,12 +52,21 @@ def excess(state: GateState, channel: str = "cost") -> float:
     return float((getattr(ours, channel) / ours.tasks - mean) / max(mean, 1e-9))
 
 
+def _is_costlier(state: GateState, channel: str) -> bool:
+    """Whether the difference is one that matters, relative and in itself."""
+    ours, theirs = state.arms[Arm.CANDIDATE], state.arms[Arm.FALLBACK]
+    if not ours.tasks or not theirs.tasks:
+        return False
+    extra = getattr(ours, channel) / ours.tasks - getattr(theirs, channel) / theirs.tasks
+    return excess(state, channel) > state.settings.tolerance and extra > state.settings.indifference
+
+
 def judge(state: GateState) -> Verdict | None:
     """Decide from the evidence so far; None: go on as now."""
     terms = state.settings
     evidence = harm_evidence(state)
     alpha = terms.alarm_alpha if state.stage is Stage.FULL else terms.harm_alpha
-    is_costlier = any(excess(state, channel) > terms.tolerance for channel in CHANNELS)
+    is_costlier = any(_is_costlier(state, channel) for channel in CHANNELS)
     if evidence >= 1.0 / alpha and is_costlier:
         return Verdict(Stage.ROLLED_BACK, f"worse than the fallback: {_figures(state)}")
     if state.stage not in NEXT or state.stage_cells < terms.least_cells:

@@ -40,9 +40,12 @@ class GateSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     #: The figures lean towards harm above this e-value together with a cost above tolerance.
     lean_evidence: Annotated[float, Meta(ge=1)] = 10.0
     tolerance: Annotated[float, Meta(ge=0, le=10)] = 0.02  #: relative excess that is taken as equal
+    #: So much cost (1 is a missed deadline), so many misses or deadlines of latency a task are nothing.
+    indifference: Annotated[float, Meta(gt=0, le=1)] = 0.002
     #: A decision of the candidate that takes longer is not taken and counts as a failure.
     slow_ms: Annotated[float, Meta(gt=0, le=60_000)] = 50.0
-    failures: Annotated[int, Meta(ge=1, le=1000)] = 3  #: failed decisions that end the trial
+    failures: Annotated[int, Meta(ge=1, le=1000)] = 3  #: failed decisions that end the trial ...
+    forgiven_after: Annotated[int, Meta(ge=1)] = 1000  #: ... unless so many good ones lie between
     #: Starts of the agent without an orderly stop between two compared cells that end the trial.
     crashes: Annotated[int, Meta(ge=1, le=100)] = 3
     #: Every so many choices of the candidate are weighed as the fallback expects them to turn out: a multiple

@@ -96,4 +96,6 @@ class GateState(msgspec.Struct, kw_only=True):
     arms: dict[Arm, Tally] = msgspec.field(default_factory=lambda: {arm: Tally() for arm in Arm})
     decisions: dict[Arm, int] = msgspec.field(default_factory=lambda: dict.fromkeys(Arm, 0))
     failures: dict[str, int] = msgspec.field(default_factory=dict)  #: of the candidate, by kind
+    recent_failures: int = 0  #: those that are not forgiven
+    good_answers: int = 0  #: since the last failure
     starts: int = 0  #: of the agent, not followed by an orderly stop or a compared cell

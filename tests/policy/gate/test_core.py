@@ -223,3 +223,22 @@ def test_the_state_stays_far_below_what_the_store_keeps_under_one_name() -> None
         site.gate.decided(f"n{number}", Deal(deadline_s=None), site.now, arm)
 
     assert len(msgspec.json.encode(site.gate.state)) < 60_000
+
+
+def test_failures_far_apart_are_forgiven() -> None:
+    site = Site(settings=GateSettings(shadow_decisions=10_000, forgiven_after=50))
+    for _ in range(10):
+        site.gate.failed("slow", "a decision took 60.0 ms, 50 are allowed")
+        for _ in range(50):
+            site.decide()
+
+    assert site.gate.state.stage is Stage.SHADOW
+    assert site.gate.state.failures == {"slow": 10}
+
+
+def test_a_difference_that_nobody_would_notice_is_none() -> None:
+    site = Site()
+    site.until(Stage.ROLLED_BACK, Stage.FULL, candidate=0.0018, fallback=0.0004)
+    site.until(Stage.ROLLED_BACK, most=site.number + 500, candidate=0.0018, fallback=0.0004)
+
+    assert site.gate.state.stage is Stage.FULL
