@@ -62,6 +62,6 @@ def reply_of(asked: Message, answer: Any) -> Message:
     return Message(answer, reply_to=asked)
 
 
-def bare(message_id: str) -> Message:
-    """Return an instruction of an earlier process, of which only the id is known: enough to reply to."""
-    return stamp(Message(RecordDict(), SERVER_NUMBER, "train", ttl=1.0), message_id)
+def bare(message_id: str, node: int) -> Message:
+    """Return an instruction of an earlier process, of which id and node are known: enough to reply to."""
+    return stamp(Message(RecordDict(), node, "train", ttl=1.0), message_id)

@@ -114,7 +114,9 @@ class DurableGrid(EventGrid):
         return replies
 
     def _reply(self, taken: TakenReply) -> Message:
-        asked = self._asked.get(taken.instruction_id) or internals.bare(taken.instruction_id)
+        asked = self._asked.get(taken.instruction_id) or internals.bare(
+            taken.instruction_id, node_number(taken.node)
+        )
         return internals.reply_of(asked, _answer(taken))
 
     def wait_for_replies(self, message_ids: Collection[str], minimum: int, timeout_s: float) -> None:

@@ -132,9 +132,10 @@ class Patience(_Message, frozen=True, kw_only=True):
 
 
 class TakenReply(_Message, frozen=True, kw_only=True):
-    """One reply with its packet."""
+    """One reply with its packet. node: that was asked, for a worker that did not ask it itself."""
 
     instruction_id: str
+    node: str
     packet: bytes = b""
     num_examples: int = 0
     metrics: dict[str, float] = {}

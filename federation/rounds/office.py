@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
+from msgspec.structs import replace
+
 from federation.rounds.channel import TAKE_LIMIT_BYTES, Opened, Taken, TakenReply, TryAgain
 from federation.rounds.cohort import eligible, shortage
 from federation.rounds.courier import Courier, Roster
@@ -169,22 +171,16 @@ class Office:
         return Taken(replies=tuple(taken))
 
     def _taken(self, entry: Entry) -> TakenReply:
-        reply = entry.reply
+        reply, asked = entry.reply, entry.instruction
         assert reply is not None
+        bare = TakenReply(instruction_id=asked.id, node=asked.node)
         if entry.state is ReplyState.REFUSED:
-            return TakenReply(instruction_id=entry.instruction.id, error=entry.reason)
+            return replace(bare, error=entry.reason)
         try:
-            packet = self._read(reply.update) if reply.update else self.ledger.payload(entry.instruction.id)
+            packet = self._read(reply.update) if reply.update else self.ledger.payload(asked.id)
         except (BlobError, FederationError) as error:
-            return TakenReply(
-                instruction_id=entry.instruction.id, error=f"its update cannot be read: {error}"
-            )
-        return TakenReply(
-            instruction_id=entry.instruction.id,
-            packet=packet,
-            num_examples=reply.num_examples,
-            metrics=reply.metrics,
-        )
+            return replace(bare, error=f"its update cannot be read: {error}")
+        return replace(bare, packet=packet, num_examples=reply.num_examples, metrics=reply.metrics)
 
     # --- versions ------------------------------------------------------------------------------------
 

@@ -168,6 +168,37 @@ def test_a_late_reply_counts_in_the_next_version_with_less_weight(
     story(run())
 
 
+def test_a_late_reply_that_came_before_the_worker_was_killed_is_counted_by_the_next_one(
+    place: Callable[[int], Any], story: Story, eventually: Eventually
+) -> None:
+    here = place(3)
+    go = threading.Event()
+
+    async def run() -> None:
+        fleet = here.fleet(**held_back(here, 1, go))
+        fleet.cut_off("n2")
+        async with here.open(fleet, first_delay_s=0.01) as service:
+            await service.start(replace(SPEC, rounds=2, deadline_s=4.0))
+
+            async def answered_by_the_others() -> bool:
+                return (await service.show("r1")).run.version >= 1
+
+            async def late_reply() -> bool:
+                return any(e.state is ReplyState.LATE for e in (await service.show("r1")).entries)
+
+            await eventually(answered_by_the_others)
+            await fleet.come_back("n2")
+            await eventually(late_reply)
+            await kill_worker(service, "r1", 0.0)
+            go.set()
+            await service.wait("r1")
+            report = await service.show("r1")
+        late = next(e for e in report.entries if e.instruction.node == "n2" and e.instruction.version == 0)
+        assert (late.state, late.staleness, late.counted_in) == (ReplyState.ACCEPTED, 1, 2)
+
+    story(run())
+
+
 def test_a_reply_that_is_too_late_is_refused_by_name(
     place: Callable[[int], Any], story: Story, eventually: Eventually
 ) -> None:
