@@ -15,12 +15,12 @@ import numpy as np
 from policy.features import CANDIDATE_FEATURES, SCHEMA_HASH, C, F
 from policy.golden import golden_inputs
 from skerry.identity import PrivateKey
+from skerry.ids import content_hash
 from skerry.policy_manifest import (
     EvaluationSummary,
     Lineage,
     PolicyManifest,
     encode_manifest,
-    file_hash,
     manifest_path,
     sign_manifest,
 )
@@ -68,7 +68,7 @@ def write_linear(
     """Write the file and its manifest beside it; key: signs it, None leaves it unsigned."""
     data = linear_file(weights)
     manifest = PolicyManifest(
-        file_hash=file_hash(data),
+        file_hash=content_hash(data),
         file_bytes=len(data),
         schema_hash=SCHEMA_HASH,
         lineage=Lineage(command="weights given by hand"),

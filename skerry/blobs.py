@@ -47,11 +47,6 @@ class _Entry(msgspec.Struct, kw_only=True):
     verified: tuple[int, int, int] | None = None  #: inode, size, mtime_ns at the last successful check
 
 
-def name_of(data: bytes) -> str:
-    """Return the name of this content."""
-    return f"sha256:{hashlib.sha256(data).hexdigest()}"
-
-
 class BlobStore:
     """Files named by their hash, within a quota. Safe to use from several threads of one process."""
 

@@ -29,6 +29,7 @@ from skerry.documents import (
 from skerry.endpoint import Endpoint, find_agent
 from skerry.errors import BlobError, BlobNotFound, ServiceUnreachable, TaskFailed, WaitTimedOut
 from skerry.http import HttpConnection, decode
+from skerry.ids import content_hash
 from skerry.messages import Outcome
 from skerry.problem import ProblemError
 from skerry.task import TaskSpec, convert_task
@@ -227,14 +228,14 @@ class Client:
 
     def put_blob(self, data: bytes) -> str:
         """Store content at the agent and return its hash."""
-        name = f"sha256:{hashlib.sha256(data).hexdigest()}"
+        name = content_hash(data)
         stored = self._http.json(BlobStored, "PUT", f"/v1/blobs/{name}", body=data, wait_s=300.0)
         return stored.hash
 
     def get_blob(self, name: str) -> bytes:
         """Return content by its hash, verified here too.  Raises BlobNotFound, BlobError."""
         _, content = self._http.request("GET", f"/v1/blobs/{name}", wait_s=300.0)
-        if f"sha256:{hashlib.sha256(content).hexdigest()}" != name:
+        if content_hash(content) != name:
             raise BlobError(f"the content that came for {name} does not match it")
         return content
 

@@ -5,6 +5,7 @@ Owns their form and validation; knows nothing of what they name.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import secrets
 from collections.abc import Callable
@@ -34,6 +35,11 @@ def check_name(name: str, *, what: str) -> str:
             f"{what} {name[:80]!r} is not valid: use 1 to 64 of a-z, 0-9 and inner hyphens", field=what
         )
     return name
+
+
+def content_hash(data: bytes) -> str:
+    """Return the name under which content stores hold these bytes."""
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
 def is_content_hash(text: str) -> bool:

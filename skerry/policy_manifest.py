@@ -5,7 +5,6 @@ Owns the document, its canonical bytes and its signature. Must not know what is 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Collection
 from pathlib import Path
 
@@ -70,11 +69,6 @@ class PolicyManifest(msgspec.Struct, frozen=True, kw_only=True):
     def version(self) -> str:
         """The short name: the first 12 digits of the file's hash."""
         return self.file_hash.removeprefix("sha256:")[:12]
-
-
-def file_hash(data: bytes) -> str:
-    """Return the name under which a content store holds these bytes."""
-    return f"sha256:{hashlib.sha256(data).hexdigest()}"
 
 
 def sign_manifest(manifest: PolicyManifest, key: PrivateKey) -> PolicyManifest:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,6 +16,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from skerry.ids import content_hash
 from skerry.task import INLINE_LIMIT_BYTES, Tensor
 
 Array = npt.NDArray[Any]
@@ -135,7 +135,7 @@ def read_content(content: str, blobs: Mapping[str, str], *, what: str) -> bytes:
         data = Path(path).read_bytes()
     except OSError as error:
         raise InputMissing(f"{what} {content[:19]}… cannot be read: {error.strerror}") from error
-    if f"sha256:{hashlib.sha256(data).hexdigest()}" != content:
+    if content_hash(data) != content:
         raise InputMissing(
             f"{what}: the file does not match its hash {content[:19]}…; remove it and add it again"
         )

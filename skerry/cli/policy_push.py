@@ -37,13 +37,14 @@ def push(
 
     Example: skerry policy push seven.onnx --config cloud/coordinator.toml
     """
+    from skerry.ids import content_hash
     from skerry.policy_documents import PolicyVersionView
-    from skerry.policy_manifest import decode_manifest, file_hash, manifest_path
+    from skerry.policy_manifest import decode_manifest, manifest_path
 
     data, papers = _read(file), _read(manifest_path(file))
     manifest = decode_manifest(papers)
     with connection(config, url, token_file) as http:
-        http.request("PUT", f"/v1/blobs/{file_hash(data)}", body=data, wait_s=60.0)
+        http.request("PUT", f"/v1/blobs/{content_hash(data)}", body=data, wait_s=60.0)
         body = msgspec.json.encode({"manifest": manifest, "by": by})
         found = http.json(PolicyVersionView, "POST", POLICIES_PATH, body=body)
         found = _vetted(http, found, wait_s)

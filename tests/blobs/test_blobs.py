@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from skerry.blobs import QUARANTINE_LIMIT, BlobStore, name_of
+from skerry.blobs import QUARANTINE_LIMIT, BlobStore
 from skerry.errors import BlobCorrupt, BlobError, BlobNotFound, BlobQuotaExceeded
+from skerry.ids import content_hash
 from skerry.testing import ManualClock
 
 
@@ -42,7 +43,7 @@ def damage(path: Path) -> None:
 def test_what_was_put_is_found_under_its_hash(store: BlobStore) -> None:
     name = store.put_bytes(b"hello")
 
-    assert name == f"sha256:{hashlib.sha256(b'hello').hexdigest()}" == name_of(b"hello")
+    assert name == f"sha256:{hashlib.sha256(b'hello').hexdigest()}" == content_hash(b"hello")
     assert store.path(name).read_bytes() == b"hello"
     assert (store.has(name), store.size(name), store.used_bytes) == (True, 5, 5)
 
@@ -63,7 +64,7 @@ def test_a_missing_file_is_named_in_the_error(store: BlobStore, tmp_path: Path) 
 
 def test_content_with_another_hash_is_not_kept(store: BlobStore) -> None:
     with pytest.raises(BlobCorrupt, match="not kept"):
-        store.put_bytes(b"hello", name=name_of(b"other"))
+        store.put_bytes(b"hello", name=content_hash(b"other"))
 
     assert (store.names(), files(store, "incoming"), store.used_bytes) == ([], [], 0)
 
@@ -104,7 +105,7 @@ def test_what_is_not_a_hash_is_refused(store: BlobStore, name: str) -> None:
 
 def test_unknown_content_is_not_found(store: BlobStore) -> None:
     with pytest.raises(BlobNotFound):
-        store.path(name_of(b"never"))
+        store.path(content_hash(b"never"))
 
 
 def test_a_damaged_file_is_set_aside_and_reported(store: BlobStore) -> None:

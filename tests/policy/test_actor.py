@@ -20,12 +20,12 @@ from policy.port import DeviceView, Offer
 from policy.testing import a_device, a_model_task
 from skerry.errors import PolicyError
 from skerry.identity import PrivateKey
+from skerry.ids import content_hash
 from skerry.policy_manifest import (
     EvaluationSummary,
     Lineage,
     PolicyManifest,
     encode_manifest,
-    file_hash,
     manifest_path,
     sign_manifest,
 )
@@ -113,7 +113,7 @@ def golden(factor: float = 1.0) -> tuple[float, ...]:
 def papers(data: bytes, scores: tuple[float, ...] | None = None) -> PolicyManifest:
     """The file's manifest, not signed."""
     return PolicyManifest(
-        file_hash=file_hash(data),
+        file_hash=content_hash(data),
         file_bytes=len(data),
         schema_hash=SCHEMA_HASH,
         lineage=Lineage(seed=1),
@@ -149,7 +149,7 @@ def test_a_signed_sound_file_is_admitted(placed: Callable[..., Path]) -> None:
     actor = load_actor(path, trusted_keys=[KEY.public_hex])
 
     assert isinstance(actor, Actor)
-    assert actor.name == f"policy:{file_hash(data).removeprefix('sha256:')[:12]}"
+    assert actor.name == f"policy:{content_hash(data).removeprefix('sha256:')[:12]}"
 
 
 def test_a_file_without_a_signature_is_refused_unless_its_hash_is_pinned(placed: Callable[..., Path]) -> None:
@@ -159,7 +159,7 @@ def test_a_file_without_a_signature_is_refused_unless_its_hash_is_pinned(placed:
     found = load_actor(path, trusted_keys=[KEY.public_hex])
 
     assert found == Refused(code="signature", reason="the manifest is not signed")
-    assert isinstance(load_actor(path, pinned=[file_hash(data)]), Actor)
+    assert isinstance(load_actor(path, pinned=[content_hash(data)]), Actor)
 
 
 def test_a_strangers_signature_does_not_count(placed: Callable[..., Path]) -> None:
