@@ -27,7 +27,8 @@ from cloud_coordinator.rollout.values import (
     RolloutState,
     VersionState,
 )
-from skerry.errors import PolicyError
+from policy.gate.settings import GateSettings
+from skerry.errors import PolicyError, SpecError
 from skerry.messages import ActivatePolicy, GateEvidence, PolicyReport
 from skerry.policy_manifest import encode_manifest
 
@@ -47,7 +48,11 @@ class Rollouts:
     def start(
         self, spec: RolloutSpec, at: Now, fleet: Fleet, tell: Tell, *, rollout_id: str, by: str
     ) -> Rollout:
-        """Begin with the canaries.  Raises PolicyError when it may not begin, saying why."""
+        """Begin with the canaries.
+
+        Raises PolicyError when it may not begin, saying why; SpecError for settings that no gate takes.
+        """
+        _check_gate(spec.gate)
         active = self.book.active
         if active is not None:
             raise PolicyError(
@@ -256,6 +261,13 @@ class Rollouts:
 
 #: Node name → whether it is connected: those that may take part.
 Fleet = Mapping[str, bool]
+
+
+def _check_gate(gate: Mapping[str, float]) -> None:
+    try:
+        msgspec.convert(dict(gate), GateSettings, strict=False)
+    except msgspec.ValidationError as error:
+        raise SpecError(f"the gate's settings do not hold: {error}", field="gate") from error
 
 
 def _canaries(spec: RolloutSpec, fleet: Fleet) -> tuple[str, ...]:

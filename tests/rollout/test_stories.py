@@ -8,7 +8,7 @@ import pytest
 
 from cloud_coordinator.ledger.sqlite import SqliteLedger
 from cloud_coordinator.rollout.values import RolloutState, VersionState
-from skerry.errors import PolicyError
+from skerry.errors import PolicyError, SpecError
 from skerry.messages import PolicyReport
 from tests.rollout.fleet import Coordinator, a_comparison
 
@@ -250,3 +250,15 @@ def test_words_about_an_older_order_change_nothing() -> None:
     there.rollouts.reported("n1", said, there.at, there.fleet, there.tell)
 
     assert there.only.state is RolloutState.CANARY
+
+
+@pytest.mark.parametrize(("gate", "words"), [({"blocks": 3.0}, "blocks"), ({"failures": 0.0}, "failures")])
+def test_settings_that_no_gate_takes_are_named_before_anything_begins(
+    gate: dict[str, float], words: str
+) -> None:
+    there = Coordinator("n1")
+    there.add("a")
+
+    with pytest.raises(SpecError, match=words):
+        there.start("a", gate=gate)
+    assert there.rollouts.book.active is None
