@@ -14,7 +14,7 @@ from task_queue.transaction import Transaction, fenced, not_allowed
 
 
 def enqueue(tx: Transaction, op: Enqueue) -> Enqueued | Refused:
-    """Accept a task, or recognise one that was accepted before; a placement that cannot be taken goes back."""
+    """Accept a task, or recognise one accepted before; a placement that cannot be taken goes back."""
     answer = _enqueue(tx, op)
     if op.placement is not None and isinstance(answer, Refused):
         refusal = PlacementRefused(task_id=op.task_id, fence=op.placement, reason=answer.message)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -90,7 +91,7 @@ def test_a_restart_at_every_commit_loses_and_repeats_nothing(tmp_path: Path, aft
         ledger.close()
 
 
-def refused_by_all(fleet: ModelFleet, reason: str, **fields: object) -> str:
+def refused_by_all(fleet: ModelFleet, reason: str, **fields: Any) -> str:
     """Offer a task that every node refuses."""
     task_id = fleet.offer("n1", a_task(**fields))
     fleet.settle()
