@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from cloud_coordinator.api.office import office
 from cloud_coordinator.rollout.book import Book
-from cloud_coordinator.rollout.values import PolicyVersion, Progress, Rollout, RolloutSpec
+from cloud_coordinator.rollout.values import NodePolicy, PolicyVersion, Progress, Rollout, RolloutSpec
 from skerry.policy_documents import (
     NodeProgress,
     PolicyVersionList,
@@ -130,14 +130,15 @@ def rollout_view(rollout: Rollout, progress: Mapping[str, Progress], book: Book 
         started_wall_s=rollout.started_wall_s,
         ended_wall_s=rollout.ended_wall_s,
         waits_for=rollout.waits_for,
-        nodes=tuple(_node_view(name, one, book) for name, one in progress.items()) if book else (),
+        nodes=tuple(_node_view(book.node_in(rollout.rollout_id, name), one) for name, one in progress.items())
+        if book
+        else (),
     )
 
 
-def _node_view(name: str, progress: Progress, book: Book) -> NodeProgress:
-    known = book.node(name)
+def _node_view(known: NodePolicy, progress: Progress) -> NodeProgress:
     return NodeProgress(
-        node=name,
+        node=known.node,
         progress=progress.value,
         state=known.state,
         reason=known.reason,

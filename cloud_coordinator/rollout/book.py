@@ -13,6 +13,8 @@ from skerry.errors import PolicyNotFound
 T = TypeVar("T", bound=msgspec.Struct)
 
 VERSION, ROLLOUT, NODE, CURRENT = "policy.version", "policy.rollout", "policy.node", "policy.current"
+#: What a canary, or a node that failed, said last in a rollout that it has left.
+LEFT = "policy.left"
 
 
 class Book:
@@ -24,6 +26,7 @@ class Book:
         self.versions = {v.policy: v for v in self._read(VERSION, PolicyVersion)}
         self.rollouts = {r.rollout_id: r for r in self._read(ROLLOUT, Rollout)}
         self.nodes = {n.node: n for n in self._read(NODE, NodePolicy)}
+        self.left = {(n.rollout, n.node): n for n in self._read(LEFT, NodePolicy)}
         self.current = next(iter(self._read(CURRENT, Current)), Current())
 
     @property
@@ -53,6 +56,11 @@ class Book:
         """Return what a node was told and said; empty for one that was never told anything."""
         return self.nodes.get(name) or NodePolicy(node=name)
 
+    def node_in(self, rollout_id: str, name: str) -> NodePolicy:
+        """Return what a node said in a rollout: its last words there when it has left, else as node()."""
+        known = self.node(name)
+        return known if known.rollout == rollout_id else self.left.get((rollout_id, name), known)
+
     def put_version(self, version: PolicyVersion) -> None:
         """Write a version."""
         self.versions[version.policy] = version
@@ -67,6 +75,11 @@ class Book:
         """Write what a node was told and said."""
         self.nodes[node.node] = node
         self._write(NODE, node.node, node)
+
+    def put_left(self, node: NodePolicy) -> None:
+        """Keep a node's last words in the rollout that it leaves."""
+        self.left[node.rollout, node.node] = node
+        self._write(LEFT, f"{node.rollout} {node.node}", node)
 
     def put_current(self, current: Current) -> None:
         """Write what the fleet runs."""

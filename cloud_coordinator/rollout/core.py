@@ -15,7 +15,7 @@ from cloud_coordinator.ledger.port import Ledger
 from cloud_coordinator.ledger.values import Moment
 from cloud_coordinator.rollout import registry
 from cloud_coordinator.rollout.book import Book
-from cloud_coordinator.rollout.progress import Now, Step, next_step, progress_of
+from cloud_coordinator.rollout.progress import FAILED_STATES, Now, Step, next_step, progress_of
 from cloud_coordinator.rollout.values import (
     FINAL,
     ROUTES,
@@ -150,7 +150,7 @@ class Rollouts:
         return {
             name: progress_of(
                 rollout,
-                self.book.node(name),
+                self.book.node_in(rollout.rollout_id, name),
                 is_canary=is_canary_wave,
                 is_connected=fleet.get(name, False),
                 at=at,
@@ -243,6 +243,7 @@ class Rollouts:
         rollout = self.book.rollouts.get(rollout_id)
         told = Moment(at.now, at.wall_s)
         epoch = self.book.node(node).store_epoch
+        self._keep_last_words(node, rollout_id)
         self.book.put_node(
             NodePolicy(node=node, policy=policy, rollout=rollout_id, told=told, store_epoch=epoch)
         )
@@ -257,6 +258,15 @@ class Rollouts:
                 previous=self.book.current.policy,
             ),
         )
+
+    def _keep_last_words(self, node: str, next_rollout: str) -> None:
+        """Why a rollout ended as it did must be there to read when its nodes have long gone back."""
+        known = self.book.node(node)
+        left = self.book.rollouts.get(known.rollout)
+        if left is None or left.rollout_id == next_rollout:
+            return
+        if node in left.canaries or known.state in FAILED_STATES:
+            self.book.put_left(known)
 
 
 #: Node name → whether it is connected: those that may take part.

@@ -79,7 +79,8 @@ class ChildVetter:
                 child.kill()
                 await child.wait()
         if child.returncode != 0:
-            return Vetted(refused=_last_words(err) or f"its evaluation ended with status {child.returncode}")
+            why = _last_words(err).removeprefix(f"{file} is ")
+            return Vetted(refused=why or f"its evaluation ended with status {child.returncode}")
         return _read(out, told.against)
 
 

@@ -107,7 +107,7 @@ def _figures(state: GateState) -> str:
     if not ours.tasks or not theirs.tasks:
         return "no figures yet"
     return (
-        f"cost {ours.cost / ours.tasks:.3f} against {theirs.cost / theirs.tasks:.3f} a task, "
+        f"cost {ours.cost / ours.tasks:.3g} against {theirs.cost / theirs.tasks:.3g} a task, "
         f"missed {ours.missed / ours.tasks:.1%} against {theirs.missed / theirs.tasks:.1%} "
         f"({ours.tasks} and {theirs.tasks} tasks, evidence {harm_evidence(state):.3g})"
     )

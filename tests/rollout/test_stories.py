@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cloud_coordinator.ledger.sqlite import SqliteLedger
-from cloud_coordinator.rollout.values import RolloutState, VersionState
+from cloud_coordinator.rollout.values import Progress, RolloutState, VersionState
 from skerry.errors import PolicyError, SpecError
 from skerry.messages import PolicyReport
 from tests.rollout.fleet import Coordinator, a_comparison
@@ -52,6 +52,25 @@ def test_a_canary_whose_gate_rolls_back_takes_the_version_from_everyone() -> Non
     assert there.rollouts.book.version("b" * 12).state is VersionState.WITHDRAWN
     with pytest.raises(PolicyError, match="withdrawn"):
         there.start("b")
+
+
+def test_why_a_rollout_was_taken_back_is_there_when_its_canary_has_long_gone_back() -> None:
+    there = Coordinator("n1", "n2")
+    there.add("a")
+    there.done("a")
+    there.add("b")
+    there.start("b")
+    there.evidence("n1", "rolled_back", "worse than the fallback")
+    there.say("n1", "shadow")
+    there.restart()
+
+    rollout = there.rollouts.book.rollout("r2")
+    found = there.rollouts.progress(rollout, there.at, there.fleet)
+    words = there.rollouts.book.node_in("r2", "n1")
+    assert found == {"n1": Progress.FAILED}
+    assert (words.state, words.reason) == ("rolled_back", "worse than the fallback")
+    assert words.evidence
+    assert there.rollouts.book.node("n1").state == "shadow"
 
 
 def test_a_policy_that_the_node_refuses_is_a_failed_canary() -> None:
