@@ -41,7 +41,7 @@ class Operator:
         try:
             run_skerry("policy", "push", str(file), "--json", *self._where)
         except FleetError as error:
-            return str(error)
+            return str(error).partition("skerry: ")[2] or str(error)
         return ""
 
     def version(self, policy: str) -> PolicyVersionView | None:

@@ -1,4 +1,4 @@
-"""The policy files that the round demo brings: the shipped one to begin with, and three that must not stay."""
+"""The policy files of the round demo: the shipped one to begin with, and three that must not stay."""
 
 from __future__ import annotations
 

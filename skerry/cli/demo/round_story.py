@@ -1,4 +1,4 @@
-"""What happens in the round demo, in order: rounds, a cut, a kill, a rollout, three bad policies. Draws nothing.
+"""What happens in the round demo, in order: rounds, cut, kill, rollout, three bad policies. Draws nothing.
 
 Owns the order and what is waited for. What it saw goes into a Record; whether that is as it should be is
 decided in round_verdict, from the documents alone.
@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
-
 
 from skerry.cli.demo import round_plan as plan
 from skerry.cli.demo.fleet import Fleet
@@ -212,7 +211,8 @@ class RoundStory:
         if refused := self._operator.push(file):
             return Attempt(name=name, is_refused=True, reason=refused)
         version = self._until(lambda: self._operator.version_in(file), "the registry")
-        self._say(f"a policy that is {name} is {version.state}: {version.reason}; it is started all the same")
+        self._say(f"a policy that prefers slow devices is {version.state}: {version.reason}")
+        self._say(f"it is started all the same, with --unproven, on {plan.CANARY} and a watchful gate")
         options = (*plan.gate_options(plan.WATCHFUL_GATE), "--canary", plan.CANARY, "--unproven")
         rollout = self._followed(self._operator.start_rollout(version.policy, *options))
         self._say(f"rollout {rollout.state}: {rollout.reason}")
