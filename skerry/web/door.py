@@ -114,7 +114,7 @@ class _Busy(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def connection_lost(self, exc: Exception | None) -> None:
         """Make room for the next one."""
         self._lingering.discard(self)
 

@@ -132,5 +132,5 @@ def find(run: RoundView, node: str, *, version: int) -> Participant | None:
 
 
 def stale_weight(examples: int, staleness: int) -> float:
-    """Return what a reply counts at most: n · (1 + staleness)^-0.5. Two replies of one node share its weight."""
+    """Return what a reply counts at most: n · (1 + staleness)^-0.5. Replies of one node share its weight."""
     return float(examples) / math.sqrt(1.0 + staleness)
