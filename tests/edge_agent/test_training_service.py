@@ -32,12 +32,10 @@ import hashlib, json, os, pathlib, sys, time
 assert sys.argv[1:4] == ["-P", "-m", "federation.edge_child"], sys.argv
 place = pathlib.Path(sys.argv[4])
 order = json.loads((place / "instruction.json").read_text())
-begun = pathlib.Path({begun!r})
-begun.write_text(begun.read_text() + "x" if begun.exists() else "x")
+with open({begun!r}, "a") as begun: begun.write("x")
 def answer(said):
     one = order["instruction"]
-    told = {{"instruction_id": one["id"], "run_id": one["run_id"], "node": one["node"]}}
-    told["base_version"] = one["version"]
+    told = dict(instruction_id=one["id"], run_id=one["run_id"], node=one["node"], base_version=one["version"])
     (place / "reply.json").write_text(json.dumps({{**told, **said}}))
 {body}
 """
