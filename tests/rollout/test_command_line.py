@@ -17,7 +17,7 @@ from skerry.policy_manifest import EvaluationSummary
 from tests.rollout.fleet import a_comparison
 
 ROOT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 40.0
+PATIENCE_S = 90.0
 KEY = PrivateKey.generate()
 CLAIM = EvaluationSummary(seed=1, comparisons=(a_comparison(),))
 
