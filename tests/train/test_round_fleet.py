@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import json
-import subprocess
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import psutil
 import pytest
 
@@ -24,70 +19,17 @@ from federation.flower.settings import to_run_config
 from federation.grid.local import LocalGrid, numbered
 from federation.values import RunSpec
 from federation.wire import content_hash, pack
-from skerry.cli.demo.brokers import start_broker
-from skerry.cli.demo.fleet import Fleet, NodePlan
+from skerry.cli.coordinator import connection
+from skerry.cli.demo.fleet import Fleet
 from skerry.client import Client
+from skerry.policy_documents import PolicyVersionView
 from skerry.round_documents import RoundView
+from tests.train.fleet import PATIENCE_S, Rounds, plan, running
 
 pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 
-PATIENCE_S = 120.0
-WITHOUT_RULES = {"rules.enabled": False}
-QUICK_TO_STOP = {"limits.stop_grace_s": 1.0}
 #: A node that is busy trains after this: long enough to be cut off, or killed, in between.
 BUSY_S = 5.0
-
-
-def plan(name: str, *, is_cuttable: bool = False, **training: Any) -> NodePlan:
-    """An agent that takes part, and begins to train at once."""
-    settings = {f"training.{key}": value for key, value in {"enabled": True, **training}.items()}
-    return NodePlan(
-        name=name,
-        region="north",
-        is_cuttable=is_cuttable,
-        settings={**WITHOUT_RULES, **QUICK_TO_STOP, **settings},
-    )
-
-
-@contextmanager
-def running(directory: Path, *plans: NodePlan) -> Iterator[Fleet]:
-    """A started fleet."""
-    broker = start_broker(directory / "broker")
-    try:
-        with Fleet(directory, broker, plans, directory / "witness", coordinator=WITHOUT_RULES) as fleet:
-            fleet.start()
-            yield fleet
-    finally:
-        broker.stop()
-
-
-class Rounds:
-    """`skerry round` against one fleet."""
-
-    def __init__(self, fleet: Fleet) -> None:
-        self._config = fleet.directory / "coordinator" / "coordinator.toml"
-
-    def __call__(self, *words: str) -> RoundView:
-        """Run one command; return the run it shows."""
-        done = subprocess.run(
-            [sys.executable, "-m", "skerry.cli", "round", *words, "--config", str(self._config), "--json"],
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        shown = done.stdout.strip().splitlines()[-1] if "--watch" in words else done.stdout
-        return msgspec.json.decode(shown, type=RoundView)
-
-    def until(self, name: str, is_so: Callable[[RoundView], bool]) -> RoundView:
-        """Poll with a deadline: what is waited for happens in other processes."""
-        deadline = time.monotonic() + PATIENCE_S
-        view = self("show", name)
-        while not is_so(view):
-            assert time.monotonic() < deadline, json.dumps(msgspec.to_builtins(view), indent=1)
-            time.sleep(0.1)
-            view = self("show", name)
-        return view
 
 
 def is_open(node: str, version: int) -> Callable[[RoundView], bool]:
@@ -187,6 +129,47 @@ def _kill_while_training(fleet: Fleet, name: str) -> None:
         child.wait(10.0)
     assert not child.is_running()
     fleet.agents[name].start()
+
+
+def test_what_nodes_recorded_becomes_a_policy_that_the_registry_judges(tmp_path: Path) -> None:
+    judge_quickly = {"policies.scenarios": 4, "policies.devices": "8", "federation.scenarios": 4}
+    with running(tmp_path, plan("a"), plan("b"), coordinator=judge_quickly) as fleet:
+        for name in ("a", "b"):
+            work(fleet, name, tasks=40)
+        view = Rounds(fleet)(
+            *("start", "--name", "r1", "--rounds", "1", "--watch"),
+            *("--set", "ppo.updates=1", "--set", "ppo.tasks=20", "--set", "ppo.copies=2"),
+        )
+        judged = judgement(fleet, view.policy.policy)
+
+    assert (view.state, view.policy.state) == ("done", "offered"), view
+    assert {one.node: one.state for one in view.participants} == {"a": "accepted", "b": "accepted"}
+    assert all(one.metrics["arrivals"] == 40 for one in view.participants)
+    lineage = judged.manifest.lineage
+    assert (lineage.run_id, lineage.round, lineage.contributors) == ("r1", 1, 2)
+    assert judged.manifest.evaluation.comparisons
+    assert judged.added_by == "run r1"
+
+
+def work(fleet: Fleet, name: str, *, tasks: int) -> None:
+    """Have a node do small tasks, and return when they are done and recorded."""
+    task = {
+        "spec": {"executor": "command", "argv": ["true"]},
+        "resources": {"accelerator": "none", "cpu_millicores": 100, "memory_bytes": 1 << 26},
+    }
+    with Client(socket=fleet.data_dir(name) / "agent.sock") as client:
+        for handle in [client.submit({**task, "kind": f"k{n % 3}"}) for n in range(tasks)]:
+            handle.result(PATIENCE_S)
+
+
+def judgement(fleet: Fleet, policy: str) -> PolicyVersionView:
+    """Return the registry's word on a policy, once it has one."""
+    deadline = time.monotonic() + PATIENCE_S
+    with connection(fleet.data_dir("coordinator") / "coordinator.toml", None) as http:
+        while (found := http.json(PolicyVersionView, "GET", f"/v1/policies/{policy}")).state == "vetting":
+            assert time.monotonic() < deadline
+            time.sleep(0.1)  # polling another process
+    return found
 
 
 def test_agent_and_coordinator_import_neither_flower_nor_torch(tmp_path: Path) -> None:
