@@ -12,6 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from devices.port import Report
+from policy.device_plan import energies_of
 from policy.gate.core import Deal, Gate
 from policy.gate.state import Arm, Stage
 from policy.objective import DEFAULT_WEIGHTS, ObjectiveWeights, Terms, cost, priority_weight
@@ -78,10 +79,8 @@ class PolicyTrial:
             decision = decide_with(both)
             arm, decision = self._heard(both, arm, decision)
         if decision.device is not None:
-            power_w = next(
-                (v.device.power_w for v in node.devices if v.device.device_id == decision.device), None
-            )
-            deal = Deal(priority=task.priority, deadline_s=task.deadline_s, power_w=power_w or 0.0)
+            power_w = power_of(node.devices, decision.device)
+            deal = Deal(priority=task.priority, deadline_s=task.deadline_s, power_w=power_w)
             gate.decided(task_id, deal, now, arm)
         return msgspec.structs.replace(decision, gate_state=stage.value)
 
@@ -147,8 +146,8 @@ class Both:
         if isinstance(proposal, Failure):
             self.failure = proposal
             return safe
-        costs = [self._expected(task, devices[i], runtime_s[i], safe.expected_s[i])
-                 for i in (proposal.index, safe.index)]  # fmt: skip
+        energy_j = energies_of(devices, runtime_s)
+        costs = [self._expected(task, energy_j[i], safe.expected_s[i]) for i in (proposal.index, safe.index)]
         self.weighed = Weighed(proposal.index == safe.index, *costs)
         return proposal if self.leads else safe
 
@@ -165,16 +164,22 @@ class Both:
         took_ms = 1e3 * (self._timer() - begun)
         return usable(proposal, len(devices), took_ms, self._slow_ms)
 
-    def _expected(self, task: TaskSpec, view: DeviceView, runtime_s: float, expected_s: float) -> float:
+    def _expected(self, task: TaskSpec, energy_j: float, expected_s: float) -> float:
         deal = Deal(priority=task.priority, deadline_s=task.deadline_s)
         is_late = deal.deadline_s is not None and expected_s > deal.deadline_s
         terms = Terms(
             useful=0.0,
             completion=expected_s / deal.scale_s,
-            energy=(view.device.power_w or 0.0) * runtime_s,
+            energy=energy_j,
             violation=priority_weight(deal.priority) * is_late,
         )
         return max(0.0, float(cost(terms, self._weights)))
+
+
+def power_of(views: Sequence[DeviceView], device_id: str) -> float:
+    """Return a device's power, W; 0 for all where one's is unknown, since that one would look free."""
+    powers = {view.device.device_id: view.device.power_w for view in views}
+    return 0.0 if None in powers.values() else powers.get(device_id) or 0.0
 
 
 def usable(proposal: Choice, candidates: int, took_ms: float, slow_ms: float) -> Choice | Failure:

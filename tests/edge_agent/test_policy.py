@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from edge_agent.policy_trial import Both, Failure, PolicyTrial, usable
+from edge_agent.policy_trial import Both, Failure, PolicyTrial, power_of, usable
 from policy.baselines.shortest_expected_completion import ShortestExpectedCompletion
 from policy.gate.core import Gate, new_trial
 from policy.gate.settings import GateSettings
@@ -18,6 +18,7 @@ from policy.testing import a_device, a_model_task, a_view
 from skerry.clock import Instant
 from skerry.decision import Decision
 from skerry.errors import PolicyError
+from skerry.node import Device
 
 VIEW = a_view(a_device("cpu", "cpu-0"), a_device("gpu", "gpu-0"))
 TASK = a_model_task(deadline_s=1.0)
@@ -66,6 +67,26 @@ def test_in_shadow_the_fallback_decides_and_the_candidate_is_asked() -> None:
     assert candidate.asked == 1
     assert (decision.device, decision.decided_by) == ("cpu-0", f"baseline:{FALLBACK.name}")
     assert decision.gate_state == "shadow"
+
+
+def test_energy_counts_only_where_every_device_says_what_it_draws() -> None:
+    cpu, gpu = a_device("cpu", "cpu-0"), a_device("gpu", "gpu-0", power_w=5.0)
+    measured = a_device("cpu", "cpu-0", power_w=2.0)
+    assert power_of(a_view(cpu, gpu).devices, "gpu-0") == 0.0
+    assert power_of(a_view(measured, gpu).devices, "gpu-0") == 5.0
+
+    def weighed(*devices: Device) -> tuple[float, float]:
+        both = Both(
+            Candidate(), FALLBACK, leads=True, slow_ms=50.0, timer=lambda: 0.0, weights=DEFAULT_WEIGHTS
+        )
+        both.choose(TASK, a_view(*devices).devices, [0.1, 0.1])
+        assert both.weighed is not None
+        return both.weighed.candidate_cost, both.weighed.fallback_cost
+
+    ours, theirs = weighed(cpu, gpu)
+    assert ours == pytest.approx(theirs)
+    ours, theirs = weighed(measured, gpu)
+    assert ours - theirs == pytest.approx(DEFAULT_WEIGHTS.energy * (0.5 - 0.2))
 
 
 def test_in_its_block_the_candidate_decides_and_is_named() -> None:
