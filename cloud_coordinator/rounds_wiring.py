@@ -161,7 +161,12 @@ class Rounds:
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.critical("a part of the rounds has ended by a defect", exc_info=error)
 
     async def _take_letters(self, service: RoundService) -> None:
         while True:
@@ -210,7 +215,7 @@ class Rounds:
         await self._note(run_id, RoundPolicy(state="exporting"))
         try:
             policy = await self._offer(await service.show(run_id))
-        except SkerryError as error:
+        except (SkerryError, OSError) as error:
             log.error("run %s makes no policy: %s", run_id, error)
             await self._note(run_id, RoundPolicy(state="failed", reason=str(error)[:500]))
         else:

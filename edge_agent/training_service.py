@@ -86,6 +86,7 @@ class TrainingService:
         """Begin to train what waits."""
         shutil.rmtree(self._directory, ignore_errors=True)  # of a process before this one
         self._worker = asyncio.create_task(self._work())
+        self._worker.add_done_callback(_told)
 
     async def close(self) -> None:
         """Stop in order, while the store is still open: a training that was ended so is no failed try."""
@@ -226,6 +227,11 @@ class TrainingService:
 
     def _kept(self) -> PutMeta:
         return PutMeta(name=STATE, value=msgspec.to_builtins(self.state))
+
+
+def _told(worker: asyncio.Task[None]) -> None:
+    if not worker.cancelled() and (error := worker.exception()) is not None:
+        log.critical("training has ended by a defect, until the agent starts again", exc_info=error)
 
 
 def _instruction(request: FederationRequest, node: str) -> Instruction:
