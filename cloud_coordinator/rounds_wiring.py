@@ -24,7 +24,7 @@ from cloud_coordinator.rounds_courier import Commands, FromThread, LogCourier, R
 from cloud_coordinator.rounds_export import PolicyChild
 from cloud_coordinator.rounds_settings import FederationSettings
 from federation.interpreter import find_interpreter
-from federation.values import FINAL_RUN_STATES, Candidate, CohortRule, RunSpec, RunState
+from federation.values import FINAL_RUN_STATES, Candidate, CohortRule, ReplyState, RunSpec, RunState
 from skerry.blobs import BlobStore
 from skerry.clock import Clock
 from skerry.errors import FederationError, SkerryError
@@ -120,6 +120,14 @@ class Rounds:
         """Return what became of a run's last version as a policy."""
         body = await self._ask(lambda core: core.ledger.document(POLICY, run_id))
         return RoundPolicy() if body is None else msgspec.json.decode(body, type=RoundPolicy)
+
+    async def referenced(self) -> frozenset[str]:
+        """Return the updates that are not merged yet: of letters, and of replies without a verdict."""
+        letters = await self._ask(lambda core: rounds_inbox.waiting(core.ledger, rounds_inbox.LIMIT))
+        found = {reply.update for reply in letters.values()}
+        if self._service is not None:
+            found |= await self._service.call(partial(_unmerged, self._service))
+        return frozenset(found - {""})
 
     # --- inside ---------------------------------------------------------------------------------------
 
@@ -242,6 +250,14 @@ class Rounds:
     def _note(self, run_id: str, note: RoundPolicy) -> Awaitable[None]:
         body = msgspec.json.encode(note)
         return self._ask(lambda core: core.ledger.put_document(POLICY, run_id, body))
+
+
+def _unmerged(service: RoundService) -> set[str]:
+    """Return the updates that open runs still have to judge; on the round ledger's thread."""
+    ledger, waiting = service.office.ledger, (ReplyState.RECEIVED, ReplyState.LATE)
+    going_on = [run.spec.run_id for run in ledger.runs() if run.state not in FINAL_RUN_STATES]
+    entries = [entry for run_id in going_on for entry in ledger.entries(run_id, states=waiting)]
+    return {entry.reply.update for entry in entries if entry.reply is not None}
 
 
 async def _ended(service: RoundService, run_id: str) -> Run:

@@ -37,7 +37,7 @@ async def _make_room(request: web.Request, size_bytes: int) -> None:
     here = office(request)
     if here.blobs.used_bytes + size_bytes <= here.blobs.quota_bytes:
         return
-    referenced = await here.ask(lambda core: core.referenced())
+    referenced = await here.ask(lambda core: core.referenced()) | await here.rounds.referenced()
     await asyncio.to_thread(
         here.blobs.collect,
         referenced,

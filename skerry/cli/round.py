@@ -5,22 +5,21 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import msgspec
 import typer
 
 from skerry.cli.connect import JsonOption
 from skerry.cli.coordinator import WhereConfig, WhereToken, WhereUrl, connection
-from skerry.cli.output import duration, print_fields, print_json, print_line_json, print_table, wall
+from skerry.cli.output import print_json, print_line_json, print_table, wall
 from skerry.cli.root import Group
+from skerry.cli.round_view import line_of, print_run
+from skerry.cli.round_view import picture as picture
 from skerry.errors import SettingsError
 from skerry.http import HttpConnection
 from skerry.ids import check_name
 from skerry.round_documents import RoundAsked, RoundList, RoundView
-
-if TYPE_CHECKING:
-    from rich.console import RenderableType
 
 app = typer.Typer(
     cls=Group, help="Federated rounds: nodes train, the coordinator merges.", no_args_is_help=True
@@ -131,7 +130,7 @@ def show(
     if as_json:
         print_json(view)
     else:
-        _print(view)
+        print_run(view)
 
 
 @app.command()
@@ -266,7 +265,7 @@ def _watch(http: HttpConnection, name: str, *, as_json: bool) -> None:
             if as_json:
                 print_line_json(last)
             else:
-                typer.echo(_line(last))
+                typer.echo(line_of(last))
     else:
         last = _live(http, name)
     if last is not None and last.state != "done":
@@ -281,70 +280,3 @@ def _live(http: HttpConnection, name: str) -> RoundView | None:
         for last in _views(http, name):
             live.update(picture(last), refresh=True)
     return last
-
-
-def _line(view: RoundView) -> str:
-    counts: dict[str, int] = {}
-    for one in view.participants:
-        counts[one.state] = counts.get(one.state, 0) + 1
-    told = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
-    reason = f" ({view.reason})" if view.reason else ""
-    return (
-        f"{view.name} {view.state}{reason}: version {view.version} of {view.rounds}; {told or 'nobody asked'}"
-    )
-
-
-def picture(view: RoundView) -> RenderableType:
-    """Return a run as a table for a terminal: participants, their replies and verdicts."""
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=_line(view), title_justify="left", box=None, pad_edge=False, header_style="bold")
-    for column in _COLUMNS:
-        table.add_column(column, overflow="fold")
-    for row in _rows(view)[-40:]:
-        table.add_row(*map(Text, map(str, row)))
-    return table
-
-
-_COLUMNS = ("node", "from version", "reply", "merged into", "examples", "weight", "why not")
-
-
-def _rows(view: RoundView) -> list[tuple[Any, ...]]:
-    return [
-        (
-            one.node,
-            one.version,
-            f"{one.state}{' (late)' if one.is_late and one.state != 'late' else ''}",
-            "" if one.counted_in is None else one.counted_in,
-            one.examples or "",
-            f"{one.weight:.4g}" if one.weight else "",
-            one.reason,
-        )
-        for one in view.participants
-    ]
-
-
-def _print(view: RoundView) -> None:
-    policy = view.policy
-    print_fields(
-        {
-            "run": view.name,
-            "state": f"{view.state}{f': {view.reason}' if view.reason else ''}",
-            "version": f"{view.version} of {view.rounds}",
-            "trainer": f"{view.trainer}, {view.strategy}",
-            "quorum": view.quorum,
-            "deadline": duration(view.deadline_s),
-            "begun with": view.base_policy,
-            "may take part": ", ".join(view.eligible),
-            "started": wall(view.created_wall_s),
-            "ended": wall(view.ended_wall_s),
-            "policy": f"{policy.state} {policy.policy[7:19]} {policy.reason}".strip(),
-        }
-    )
-    print_table(_COLUMNS, _rows(view), empty="nobody was asked yet")
-    for one in view.versions:
-        figures = ", ".join(f"{name} {value:.4g}" for name, value in sorted(one.metrics.items()))
-        typer.echo(f"version {one.version}: {one.accepted} merged, {one.refused} refused; {figures}")
-    for refusal in view.refused:
-        typer.echo(f"refused {refusal.count} of {refusal.node}: {refusal.code}, {refusal.reason}")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from skerry.cli.round import picture
+from skerry.cli.round_view import picture
 from skerry.round_documents import Participant, RoundVersion, RoundView
 
 _IDLE = f"#!{sys.executable}\nimport time\ntime.sleep(600)\n"
