@@ -34,8 +34,7 @@ def keep(turn: Turn, node: str, said: FederationReply) -> None:
     """
     if len(said.instruction_id) != _ID_DIGITS or not said.instruction_id.isalnum():
         raise SpecError("it is not the answer to an instruction", field="instruction_id")
-    name = f"{node}/{said.instruction_id}"
-    if turn.ledger.document(LETTER, name) is not None:
+    if turn.ledger.document(LETTER, f"{node}/{said.instruction_id}") is not None:
         turn.count("duplicates", node=node, reason="federation.reply")
         return
     memory = turn.memory
@@ -43,10 +42,15 @@ def keep(turn: Turn, node: str, said: FederationReply) -> None:
         memory.letters = len(turn.ledger.documents(LETTER))
     if memory.letters >= LIMIT:
         raise SpecError(f"{LIMIT} answers wait to be taken already")
-    turn.ledger.put_document(LETTER, name, msgspec.json.encode(_reply(node, said)))
+    put(turn.ledger, _reply(node, said))
     memory.letters += 1
     turn.count("federation_replies", node=node)
     turn.act(RepliesKept())
+
+
+def put(ledger: Ledger, reply: Reply) -> None:
+    """Write a letter."""
+    ledger.put_document(LETTER, f"{reply.node}/{reply.instruction_id}", msgspec.json.encode(reply))
 
 
 def waiting(ledger: Ledger, limit: int = 200) -> dict[str, Reply]:
