@@ -141,6 +141,10 @@ def test_what_nodes_recorded_becomes_a_policy_that_the_registry_judges(tmp_path:
             *("--set", "ppo.updates=1", "--set", "ppo.tasks=20", "--set", "ppo.copies=2"),
         )
         judged = judgement(fleet, view.policy.policy)
+        following = Rounds(fleet)(
+            *("start", "--name", "r2", "--rounds", "1", "--watch", "--base", judged.version),
+            *("--set", "ppo.updates=1", "--set", "ppo.tasks=20", "--set", "ppo.copies=2"),
+        )
 
     assert (view.state, view.policy.state) == ("done", "offered"), view
     assert {one.node: one.state for one in view.participants} == {"a": "accepted", "b": "accepted"}
@@ -149,6 +153,8 @@ def test_what_nodes_recorded_becomes_a_policy_that_the_registry_judges(tmp_path:
     assert (lineage.run_id, lineage.round, lineage.contributors) == ("r1", 1, 2)
     assert judged.manifest.evaluation.comparisons
     assert judged.added_by == "run r1"
+    assert (following.state, following.base_policy) == ("done", judged.policy), following
+    assert following.versions[0].model, "it began with the policy's parameters"
 
 
 def work(fleet: Fleet, name: str, *, tasks: int) -> None:
