@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -79,7 +80,7 @@ class ChildVetter:
                 child.kill()
                 await child.wait()
         if child.returncode != 0:
-            why = _last_words(err).removeprefix(f"{file} is ")
+            why = re.sub(rf"^{re.escape(str(file))} is refused \(\w+\): ", "", _last_words(err))
             return Vetted(refused=why or f"its evaluation ended with status {child.returncode}")
         return _read(out, told.against)
 

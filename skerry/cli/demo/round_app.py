@@ -55,7 +55,7 @@ def run_rounds(directory: Path, broker: RunningBroker, log: SubmissionLog, view:
         view.follow(watch)
         operator = Operator(fleet.data_dir("coordinator") / "coordinator.toml")
         try:
-            kinds = all_kinds(add_models(fleet), witness)
+            kinds = all_kinds(add_models(fleet), witness, deadline_s=plan.TASK_DEADLINE_S)
             story = RoundStory(
                 fleet, operator, key, watch, view.say, lambda seen: view.show(picture_of(seen))
             )

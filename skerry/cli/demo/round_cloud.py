@@ -41,7 +41,8 @@ class Operator:
         try:
             run_skerry("policy", "push", str(file), "--json", *self._where)
         except FleetError as error:
-            return str(error).partition("skerry: ")[2] or str(error)
+            said = str(error).partition("skerry: ")[2] or str(error)
+            return said.partition(" is refused: ")[2] or said
         return ""
 
     def version(self, policy: str) -> PolicyVersionView | None:

@@ -27,6 +27,8 @@ CUT_OFF = "reef-2"
 CANARY = "quay-2"
 #: Seconds between two tasks; the canary's node gets more of them, since its gate learns from decisions.
 PAUSE_S = dict.fromkeys((plan.name for plan in PLANS), 0.6) | {CANARY: 0.25}
+#: Every task's: what completion times are measured in, by the schedulers and the gates.
+TASK_DEADLINE_S = 0.5
 #: Finished tasks that every node has before the first round: what it trains on is its own.
 ARRIVALS = 40
 
@@ -52,8 +54,8 @@ _SHORT = {
     "canary_blocks": 2,
     "slow_ms": 2000,
 }
-#: Of the run's version: stages end after four comparisons, on unless the figures lean towards harm.
-GATE = {**_SHORT, "least_cells": 2, "stage_cells": 4}
+#: Of the run's version: stages end after eight comparisons, on unless the figures lean towards harm.
+GATE = {**_SHORT, "least_cells": 4, "stage_cells": 8}
 #: Of the version that is worse: long enough to find it, with a threshold that a few dozen tasks can reach.
 WATCHFUL_GATE = {**_SHORT, "least_cells": 30, "stage_cells": 60, "harm_alpha": 0.1}
 

@@ -29,8 +29,14 @@ class Kind(msgspec.Struct, frozen=True, kw_only=True):
     is_right: Callable[[int, Outcome], bool]
 
 
-def all_kinds(models: Mapping[str, str], witness: Path) -> dict[str, Kind]:
-    """Return every kind of the workload by name.  models: name → content hash, as `models add` gave it."""
+def all_kinds(
+    models: Mapping[str, str], witness: Path, *, deadline_s: float | None = None
+) -> dict[str, Kind]:
+    """Return every kind of the workload by name.
+
+    models: name → content hash, as `models add` gave it.  deadline_s: of every task; what misses it is done
+    all the same.
+    """
     tone = tone_task_inputs(_TONE_HZ, _TONE_S)
     made = (
         _inference("pitch", models["swift-f0"], tone, "any", _hears_the_tone),
@@ -41,7 +47,14 @@ def all_kinds(models: Mapping[str, str], witness: Path) -> dict[str, Kind]:
         _command("count-in-north", witness, ("north",)),
         _command("count-in-south", witness, ("south",)),
     )
-    return {kind.name: kind for kind in made}
+    return {kind.name: _due(kind, deadline_s) for kind in made}
+
+
+def _due(kind: Kind, deadline_s: float | None) -> Kind:
+    def make(number: int) -> TaskSpec:
+        return msgspec.structs.replace(kind.make(number), deadline_s=deadline_s)
+
+    return msgspec.structs.replace(kind, make=make)
 
 
 def _inference(
