@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from skerry.clock import Clock
 from skerry.ids import TaskId
 from task_queue.operations import Answer, Changed, HandOver, Operation, RecordPlacement
+from task_queue.task import State
 
 _KEPT = 512
 
@@ -35,7 +36,7 @@ class RoundTrips:
         uptime_s = self._clock.now().uptime_s
         for operation, answer in zip(operations, answers, strict=True):
             match operation:
-                case HandOver() if isinstance(answer, Changed):
+                case HandOver() if isinstance(answer, Changed) and answer.state is State.HANDED_OVER:
                     self._asked[operation.task_id] = uptime_s
                 case RecordPlacement():
                     asked_at = self._asked.pop(operation.task_id, None)

@@ -18,6 +18,8 @@ INLINE_LIMIT_BYTES = 32 * 1024
 DOCUMENT_LIMIT_BYTES = 128 * 1024
 
 Seconds = Annotated[float, Meta(gt=0, le=366 * 86400)]
+#: The shortest duration that is handed on.
+LEAST_S = 0.001
 Accelerator = Literal["none", "any", "gpu", "npu", "tpu"]
 Effect = Literal["idempotent", "at_most_once"]
 DType = Literal["float32", "float64", "int32", "int64", "uint8", "bool"]
@@ -103,6 +105,18 @@ class TaskSpec(_Strict, frozen=True, kw_only=True):
     data: DataSpec = DataSpec()
     constraints: Constraints = Constraints()
     ordering_key: Annotated[str, Meta(min_length=1, max_length=128)] | None = None
+
+
+def with_time_left(task: TaskSpec, *, expires_in_s: float | None, deadline_in_s: float | None) -> TaskSpec:
+    """Return the copy that is handed on: its durations count anew where it goes, so they are what is left.
+
+    None: without a limit.  A deadline that has passed becomes one that cannot be met.
+    """
+    return msgspec.structs.replace(task, expires_after_s=_left(expires_in_s), deadline_s=_left(deadline_in_s))
+
+
+def _left(seconds: float | None) -> float | None:
+    return None if seconds is None else max(LEAST_S, seconds)
 
 
 def blobs_of(task: TaskSpec) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from cloud_coordinator.placement.request import AppliedPlacement
 from cloud_coordinator.placement.snapshot import Reservation
 from skerry.fence import Fence
 from skerry.messages import Lane, Outcome, PlaceTask, RevokePlacement, TaskPlaced, TaskReturned
-from skerry.task import TaskSpec
+from skerry.task import TaskSpec, with_time_left
 
 replace = msgspec.structs.replace
 
@@ -29,7 +29,13 @@ def accept(turn: Turn, entry: LedgerTask) -> None:
 
 
 def place(turn: Turn, entry: LedgerTask, applied: AppliedPlacement) -> None:
-    """Put a task under a new placement; an earlier one is over from here on."""
+    """Put a task under a new placement; an earlier one is over from here on.
+
+    A task with no time left expires instead.
+    """
+    if turn.is_past(turn.memory.expiries.get(entry.task_id)):
+        expire(turn, entry)
+        return
     if entry.state is TaskState.PLACED:
         _end_placement(turn, entry, "lapsed", f"{entry.node} was not heard for {turn.limits.lease_s:g} s")
         _revoke(turn, entry, "placed elsewhere after its lease ran out")
@@ -196,10 +202,13 @@ def _revoke(turn: Turn, entry: LedgerTask, reason: str) -> None:
 
 
 def _with_time_left(turn: Turn, entry: LedgerTask) -> TaskSpec:
-    """The task with the time that is left of its own: it counts again from acceptance where it goes."""
+    """The task with what is left of its own time: the time it was here is over."""
     task = entry.task
-    expiry = turn.memory.expiries.get(entry.task_id)
     assert task is not None  # only offered tasks are placed
-    if expiry is None:
-        return task
-    return replace(task, expires_after_s=max(0.001, -turn.now.since(expiry)))
+    expiry = turn.memory.expiries.get(entry.task_id)
+    waited_s = entry.received.age_s(turn.now, turn.wall_s)
+    return with_time_left(
+        task,
+        expires_in_s=None if expiry is None else -turn.now.since(expiry),
+        deadline_in_s=None if task.deadline_s is None else task.deadline_s - waited_s,
+    )

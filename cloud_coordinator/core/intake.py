@@ -188,7 +188,7 @@ def _ended_at_home(turn: Turn, node: str, ended: TaskEnded) -> None:
         custody.withdraw(turn, entry, ended.outcome)
         return
     if entry is not None and is_for_good(entry):
-        turn.count("duplicates", node=node, reason="task.ended")
+        _compare(turn, entry, ended)
         return
     turn.ledger.put_task(
         LedgerTask(
@@ -205,6 +205,17 @@ def _ended_at_home(turn: Turn, node: str, ended: TaskEnded) -> None:
         )
     )
     turn.count("tasks_ended_locally", node=node, reason=ended.outcome.status)
+
+
+def _compare(turn: Turn, entry: LedgerTask, ended: TaskEnded) -> None:
+    """Count an end that is known, or one that another end here forestalled: its home had no word in time."""
+    status = entry.outcome.status if entry.outcome is not None else entry.state.value
+    if status == ended.outcome.status:
+        turn.count("duplicates", node=entry.home_node, reason="task.ended")
+    else:
+        turn.count(
+            "ends_disagree", node=entry.home_node, reason=f"{status}, at home {ended.outcome.status}"[:64]
+        )
 
 
 def _learn(turn: Turn, node: str, ended: TaskEnded) -> None:

@@ -31,6 +31,7 @@ from task_queue.operations import (
     RefusePlacement,
     Release,
     Replay,
+    Return,
     Start,
     Started,
 )
@@ -67,6 +68,8 @@ def take_answer(turn: Turn, operation: Operation, answer: Answer, decide: Decide
             _notify(turn, answer)
         case _, Changed():
             _notify(turn, answer)
+        case Return(), Refused():
+            turn.state.count(f"returns_{answer.reason}")
         case _:
             pass
 
@@ -101,6 +104,8 @@ def _advanced(turn: Turn, answer: Advanced) -> None:
     for task_id, _was in answer.expired:
         turn.act(Notify(task_id=task_id, state=TaskState.EXPIRED))
         end_here(turn, task_id)
+    for task_id, _was in answer.given_up:
+        turn.act(Notify(task_id=task_id, state=TaskState.UNKNOWN))
     for task_id, _was in answer.dropped:
         turn.act(Notify(task_id=task_id, state=TaskState.CANCELLED))
         end_here(turn, task_id)

@@ -7,11 +7,15 @@ from __future__ import annotations
 
 from skerry.ids import TaskId
 from skerry.messages import Outcome
+from task_queue.awaiting import run_out
 from task_queue.operations import Advance, Advanced
 from task_queue.rows import TaskRow
 from task_queue.streams import trim
 from task_queue.task import FINAL, Event, State
 from task_queue.transaction import Transaction
+
+#: How a task ends whose time ran out here.
+TIME_RAN_OUT = Outcome(status="expired", error="its time ran out before it succeeded")
 
 Passed = tuple[tuple[TaskId, State], ...]
 
@@ -20,11 +24,22 @@ def advance(tx: Transaction, op: Advance) -> Advanced:
     """Do what is due by now, at most `limit` of each kind."""
     expired = _expire(tx, op.limit)
     dropped = _lapse(tx, op.limit)
+    elsewhere = [(row.task_id, run_out(tx, row)) for row in tx.tables.overdue(tx.on_s, op.limit)]
     ready = sum(_fall_due(tx, row) is State.READY for row in tx.tables.due(tx.on_s, op.limit))
     for lane, upto in list(tx.book.trimmed.items()):
         trim(tx, lane, upto)
     _prune(tx, op.limit)
-    return Advanced(ready=ready, expired=expired, dropped=dropped, next_due_in_s=_next_due_in_s(tx))
+    return Advanced(
+        ready=ready,
+        expired=expired + _came_to(State.EXPIRED, elsewhere),
+        given_up=_came_to(State.UNKNOWN, elsewhere),
+        dropped=dropped,
+        next_due_in_s=_next_due_in_s(tx),
+    )
+
+
+def _came_to(after: State, elsewhere: list[tuple[TaskId, State]]) -> Passed:
+    return tuple((task_id, State.HANDED_OVER) for task_id, state in elsewhere if state is after)
 
 
 def _fall_due(tx: Transaction, row: TaskRow) -> State:
@@ -34,11 +49,10 @@ def _fall_due(tx: Transaction, row: TaskRow) -> State:
 
 def _expire(tx: Transaction, limit: int) -> Passed:
     rows = [tx.seen(row) for row in tx.tables.expiring(tx.on_s, limit)]
-    outcome = Outcome(status="expired", error="its time ran out before it succeeded")
     for row in rows:
         current = tx.find(row.task_id)  # ending one task of a key makes the next one ready
         assert current is not None
-        tx.end(current, Event.EXPIRED, State.EXPIRED, outcome)
+        tx.end(current, Event.EXPIRED, State.EXPIRED, TIME_RAN_OUT)
     return tuple((row.task_id, row.state) for row in rows)
 
 
@@ -65,7 +79,7 @@ def _prune(tx: Transaction, limit: int) -> None:
 
 
 def _next_due_in_s(tx: Transaction) -> float | None:
-    due, expiry, lapse = tx.tables.next_times()
+    due, expiry, lapse, overdue = tx.tables.next_times()
     lapse = None if lapse is None else max(lapse, tx.book.renewed_on_s)
-    times = [at for at in (due, expiry, lapse) if at is not None]
+    times = [at for at in (due, expiry, lapse, overdue) if at is not None]
     return max(0.0, min(times) - tx.on_s) if times else None

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from skerry.fence import Fence
 from skerry.messages import Lane, Outcome, TaskOffered, TaskWithdrawn
+from task_queue.advance import TIME_RAN_OUT
 from task_queue.attempts import cancel_here
+from task_queue.awaiting import copy_of, give_up, has_time_left, offer_key, word_until_s
 from task_queue.operations import (
     Cancel,
     Changed,
@@ -18,7 +20,7 @@ from task_queue.operations import (
     RenewPlacements,
     Return,
 )
-from task_queue.rows import TaskRow, fence_of, packed, spec_of
+from task_queue.rows import fence_of, packed
 from task_queue.task import FINAL, Event, State
 from task_queue.transaction import Transaction, ended, fenced, not_allowed, not_found
 
@@ -31,15 +33,21 @@ _END_OF_STATUS = {
 
 
 def hand_over(tx: Transaction, op: HandOver) -> Changed | Refused:
-    """Offer a claimed task to the coordinator; the row stays until the task's end comes back."""
+    """Offer a claimed task to the coordinator, with the time left; the row stays until its end is back.
+
+    One with no time left expires instead.
+    """
     row = tx.find(op.task_id)
     refused = tx.refuse_unless_leased(row, op.task_id)
     if refused is not None or row is None:
         return refused or not_found(op.task_id)
     if row.placement is not None:
         return not_allowed(row, "it was placed here; refuse the placement instead of handing it over")
-    offer = TaskOffered(task_id=row.task_id, task=spec_of(row), reason=op.reason, decision=op.decision)
-    tx.send(Lane.LIVE, offer, key=row.task_id, coalesce=_offer_key(row))
+    if not has_time_left(tx, row):
+        tx.end(row, Event.EXPIRED, State.EXPIRED, TIME_RAN_OUT)
+        return Changed(task_id=row.task_id, state=State.EXPIRED, was=State.LEASED)
+    offer = TaskOffered(task_id=row.task_id, task=copy_of(tx, row), reason=op.reason, decision=op.decision)
+    tx.send(Lane.LIVE, offer, key=row.task_id, coalesce=offer_key(row))
     tx.move(
         row,
         Event.HANDED_OVER,
@@ -48,6 +56,7 @@ def hand_over(tx: Transaction, op: HandOver) -> Changed | Refused:
         placed_on="",
         waiting_for=op.reason,
         decision=packed(op.decision),
+        lease_on_s=row.expires_on_s,
     )
     return Changed(task_id=row.task_id, state=State.HANDED_OVER, was=State.LEASED)
 
@@ -60,14 +69,13 @@ def offer_again(tx: Transaction, op: OfferAgain) -> Changed | Refused:
     if row.state is not State.HANDED_OVER:
         return ended(row) if row.state in FINAL else not_allowed(row, "it is not waiting elsewhere")
     reason = "the coordinator's ledger was lost or restored"
-    offer = TaskOffered(task_id=row.task_id, task=spec_of(row), reason=reason, is_again=True)
-    tx.send(Lane.LIVE, offer, key=row.task_id, coalesce=_offer_key(row))
-    tx.amend(row, placed_on="", waiting_for=reason)
+    if not has_time_left(tx, row):
+        return Changed(task_id=row.task_id, state=give_up(tx, row, reason), was=row.state)
+    offer = TaskOffered(task_id=row.task_id, task=copy_of(tx, row), reason=reason, is_again=True)
+    tx.send(Lane.LIVE, offer, key=row.task_id, coalesce=offer_key(row))
+    # The ledger that is gone may have had it run: its time alone does not end it any more.
+    tx.amend(row, placed_on="", waiting_for=reason, lease_on_s=word_until_s(tx, row))
     return Changed(task_id=row.task_id, state=row.state, was=row.state)
-
-
-def _offer_key(row: TaskRow) -> str:
-    return f"offer:{row.task_id}"
 
 
 def record_placement(tx: Transaction, op: RecordPlacement) -> Changed | Refused:
@@ -94,18 +102,24 @@ def record_placement(tx: Transaction, op: RecordPlacement) -> Changed | Refused:
 
 
 def take_back(tx: Transaction, op: Return) -> Changed | Refused:
-    """Commit how a handed-over task ended elsewhere; a repetition changes nothing."""
+    """Commit how a handed-over task ended elsewhere; a repetition changes nothing.
+
+    Word that says otherwise than the end which time alone has put to it here is refused, to be counted.
+    """
     row = tx.find(op.task_id)
     if row is None:
         return not_found(op.task_id)
+    after = _END_OF_STATUS.get(op.outcome.status, State.DEAD)
     if row.state in FINAL:
-        return Changed(task_id=row.task_id, state=row.state, was=row.state)
+        is_too_late = (
+            row.is_offered and row.state in (State.EXPIRED, State.UNKNOWN) and after is not row.state
+        )
+        return ended(row) if is_too_late else Changed(task_id=row.task_id, state=row.state, was=row.state)
     if not row.is_offered:
         return not_allowed(row, "it was not handed over")
     known = fence_of(row.known)
     if known is not None and op.fence < known:
         return fenced(row, op.fence)
-    after = _END_OF_STATUS.get(op.outcome.status, State.DEAD)
     tx.end(
         row,
         Event.RETURNED,
@@ -117,7 +131,7 @@ def take_back(tx: Transaction, op: Return) -> Changed | Refused:
         attempt=max(row.attempt, op.fence.attempt),  # a replay here must go on above the attempts made there
         placement=None,
     )
-    tx.retract(Lane.LIVE, _offer_key(row))
+    tx.retract(Lane.LIVE, offer_key(row))
     return Changed(task_id=row.task_id, state=after, was=row.state)
 
 
@@ -164,7 +178,7 @@ def cancel(tx: Transaction, op: Cancel) -> Changed | Refused:
         return ended(row)
     if row.state is not State.HANDED_OVER:
         return cancel_here(tx, row, op)
-    tx.retract(Lane.LIVE, _offer_key(row))  # the withdrawal goes ahead of it, in another lane
+    tx.retract(Lane.LIVE, offer_key(row))  # the withdrawal goes ahead of it, in another lane
     tx.send(Lane.CONTROL, TaskWithdrawn(task_id=row.task_id), key=row.task_id)
     outcome = Outcome(status="cancelled", error="cancelled after it was handed over")
     tx.end(row, Event.CANCELLED, State.CANCELLED, outcome, report=False)

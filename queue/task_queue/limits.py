@@ -19,6 +19,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_row_bytes: int = 4 * DOCUMENT_LIMIT_BYTES  #: of one outbox row
     free_floor_bytes: int = 8 * MIB  #: no task is accepted when the file system has less than this
     ballast_bytes: int = 2 * MIB  #: a file that is given up on a full disk, so that the rest can end in order
+    #: How long a task that is elsewhere waits for word of its end after its own time, powered-on s: more
+    #: than the longest outage promised (72 h), so that the word has come before it is given up.
+    await_word_s: float = 96 * 3600.0
     keep_ended: int = 100_000  #: ended tasks kept to recognise repeats; the oldest go first
     keep_ended_s: float = 30 * 86400.0  #: and for how long, powered-on seconds
 

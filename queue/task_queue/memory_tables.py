@@ -68,6 +68,8 @@ def _entries(row: TaskRow) -> Iterator[tuple[str, Any]]:
         yield "expiring", (row.expires_on_s, seq)
     if row.lease_on_s is not None and row.placement is not None and state in _WAITING:
         yield "lapsing", (row.lease_on_s, seq)
+    if row.lease_on_s is not None and state is State.HANDED_OVER:
+        yield "overdue", (row.lease_on_s, seq)
     if row.placement is not None and state in _HERE:
         yield "placed", (seq,)
     if row.queue_key is not None and state in OPEN:
@@ -202,6 +204,10 @@ class MemoryTables:
         """See Tables."""
         return self._upto("lapsing", on_s, limit)
 
+    def overdue(self, on_s: float, limit: int) -> list[TaskRow]:
+        """See Tables."""
+        return self._upto("overdue", on_s, limit)
+
     def ended_before(self, on_s: float, limit: int) -> list[TaskRow]:
         """See Tables."""
         return [row for row in self._upto("ended", on_s, limit) if row.ended_on_s != on_s]
@@ -210,12 +216,12 @@ class MemoryTables:
         """See Tables."""
         return [self.rows[seq] for (seq,) in self.index["running"]]
 
-    def next_times(self) -> tuple[float | None, float | None, float | None]:
+    def next_times(self) -> tuple[float | None, float | None, float | None, float | None]:
         """See Tables."""
-        due, expiry, lapse = (
-            next(iter(self.index[name]), (None,))[0] for name in ("due", "expiring", "lapsing")
+        due, expiry, lapse, overdue = (
+            next(iter(self.index[name]), (None,))[0] for name in ("due", "expiring", "lapsing", "overdue")
         )
-        return due, expiry, lapse
+        return due, expiry, lapse, overdue
 
     def add_attempt(self, seq: int, attempt: Attempt) -> None:
         """See Tables."""
@@ -258,6 +264,10 @@ class MemoryTables:
     def _delete_message(self, row: OutboxRow) -> None:
         self._take_message(row)
         self._undo.append(lambda: self._put_message(row))
+
+    def newest_coalesced(self, lane: Lane, coalesce: str) -> int:
+        """See Tables."""
+        return max(self._coalesced.get((lane, coalesce), ()), default=0)
 
     def delete_coalesced(self, lane: Lane, coalesce: str) -> int:
         """See Tables."""

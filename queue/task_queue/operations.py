@@ -278,6 +278,8 @@ class Advanced(_Value, frozen=True, kw_only=True):
 
     ready: int
     expired: tuple[tuple[TaskId, State], ...]
+    #: Tasks that are elsewhere and whose time is long over: their end is unknown.
+    given_up: tuple[tuple[TaskId, State], ...] = ()
     dropped: tuple[tuple[TaskId, State], ...] = ()  #: placed tasks whose lease ran out before they started
     next_due_in_s: float | None = None  #: seconds until time asks for something again
 

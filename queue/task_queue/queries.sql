@@ -51,7 +51,7 @@ WHERE seq = :seq AND state IN ('running');
 -- Offer a claimed task to the coordinator.
 UPDATE task SET
     state = :state, is_offered = :is_offered, placed_on = :placed_on, waiting_for = :waiting_for,
-    decision = :decision
+    decision = :decision, lease_on_s = :lease_on_s
 WHERE seq = :seq AND state IN ('ready');
 
 -- name: on_returned
@@ -62,11 +62,11 @@ UPDATE task SET
 WHERE seq = :seq AND state IN ('delayed', 'blocked', 'ready', 'running', 'handed_over');
 
 -- name: on_expired
--- End a task whose time ran out.
+-- End a task whose time ran out, here or elsewhere.
 UPDATE task SET
     state = :state, outcome = :outcome, ended_on_s = :ended_on_s, ended_wall_s = :ended_wall_s,
     fence = :fence
-WHERE seq = :seq AND state IN ('delayed', 'blocked', 'ready', 'running');
+WHERE seq = :seq AND state IN ('delayed', 'blocked', 'ready', 'running', 'handed_over');
 
 -- name: on_cancelled
 -- End a task at the submitter's wish.
@@ -79,7 +79,7 @@ WHERE seq = :seq AND state IN ('delayed', 'blocked', 'ready', 'running', 'handed
 -- Let go of a placed task.
 UPDATE task SET
     state = :state, placement = :placement, ended_on_s = :ended_on_s, ended_wall_s = :ended_wall_s,
-    waiting_for = :waiting_for
+    waiting_for = :waiting_for, lease_on_s = :lease_on_s
 WHERE seq = :seq AND state IN ('delayed', 'blocked', 'ready', 'running');
 
 -- name: on_replayed
@@ -165,6 +165,12 @@ WHERE lease_on_s IS NOT NULL AND placement IS NOT NULL AND state IN ('delayed', 
     AND lease_on_s <= :on_s
 ORDER BY lease_on_s LIMIT :limit;
 
+-- name: overdue
+-- Tasks that are elsewhere, whose time (or the wait for word after it) ran out.
+SELECT * FROM task
+WHERE lease_on_s IS NOT NULL AND state = 'handed_over' AND lease_on_s <= :on_s
+ORDER BY lease_on_s LIMIT :limit;
+
 -- name: ended_before
 -- The tasks that ended first.
 SELECT * FROM task WHERE ended_on_s IS NOT NULL AND ended_on_s < :on_s ORDER BY ended_on_s LIMIT :limit;
@@ -174,7 +180,7 @@ SELECT * FROM task WHERE ended_on_s IS NOT NULL AND ended_on_s < :on_s ORDER BY 
 SELECT * FROM task WHERE state = 'running' ORDER BY seq;
 
 -- name: next_times
--- When time asks for something again: due, expiry, lapse of a lease.
+-- When time asks for something again: due, expiry, lapse of a lease, overdue elsewhere.
 SELECT
     (SELECT due_on_s FROM task WHERE state = 'delayed' ORDER BY due_on_s LIMIT 1),
     (SELECT expires_on_s FROM task
@@ -182,7 +188,9 @@ SELECT
      ORDER BY expires_on_s LIMIT 1),
     (SELECT lease_on_s FROM task
      WHERE lease_on_s IS NOT NULL AND placement IS NOT NULL AND state IN ('delayed', 'blocked', 'ready')
-     ORDER BY lease_on_s LIMIT 1);
+     ORDER BY lease_on_s LIMIT 1),
+    (SELECT lease_on_s FROM task
+     WHERE lease_on_s IS NOT NULL AND state = 'handed_over' ORDER BY lease_on_s LIMIT 1);
 
 -- name: held_placements
 -- Placed tasks that have not ended, oldest first.
@@ -226,6 +234,11 @@ WHERE seq = :seq ORDER BY number;
 -- Queue a message.
 INSERT INTO outbox (lane, seq, kind, key, "coalesce", body)
 VALUES (:lane, :seq, :kind, :key, :coalesce, :body);
+
+-- name: newest_coalesced
+-- The latest message of a coalescing key.
+SELECT max(seq) FROM outbox INDEXED BY outbox_coalesce
+WHERE lane = :lane AND "coalesce" != '' AND "coalesce" = :coalesce;
 
 -- name: delete_coalesced
 -- Take the older messages of a coalescing key back.

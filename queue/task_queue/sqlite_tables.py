@@ -125,6 +125,10 @@ class SqliteTables:
         """See Tables."""
         return self._tasks("lapsed", on_s=on_s, limit=limit)
 
+    def overdue(self, on_s: float, limit: int) -> list[TaskRow]:
+        """See Tables."""
+        return self._tasks("overdue", on_s=on_s, limit=limit)
+
     def ended_before(self, on_s: float, limit: int) -> list[TaskRow]:
         """See Tables."""
         return self._tasks("ended_before", on_s=on_s, limit=limit)
@@ -133,10 +137,10 @@ class SqliteTables:
         """See Tables."""
         return self._tasks("running")
 
-    def next_times(self) -> tuple[float | None, float | None, float | None]:
+    def next_times(self) -> tuple[float | None, float | None, float | None, float | None]:
         """See Tables."""
-        due, expiry, lapse = self._read("next_times")[0]
-        return due, expiry, lapse
+        due, expiry, lapse, overdue = self._read("next_times")[0]
+        return due, expiry, lapse, overdue
 
     def add_attempt(self, seq: int, attempt: Attempt) -> None:
         """See Tables."""
@@ -160,6 +164,11 @@ class SqliteTables:
     def append_outbox(self, row: OutboxRow) -> None:
         """See Tables."""
         self._write("append_outbox", {**msgspec.structs.asdict(row), "lane": row.lane.value})
+
+    def newest_coalesced(self, lane: Lane, coalesce: str) -> int:
+        """See Tables."""
+        ((seq,),) = self._read("newest_coalesced", lane=lane.value, coalesce=coalesce)
+        return int(seq or 0)
 
     def delete_coalesced(self, lane: Lane, coalesce: str) -> int:
         """See Tables."""

@@ -67,6 +67,10 @@ class Tables(Protocol):
         """Return placed rows, not started, whose own lease has run out."""
         ...
 
+    def overdue(self, on_s: float, limit: int) -> list[TaskRow]:
+        """Return handed-over rows whose time, or the wait for word after it, has run out."""
+        ...
+
     def ended_before(self, on_s: float, limit: int) -> list[TaskRow]:
         """Return rows that ended before then, the oldest end first."""
         ...
@@ -75,8 +79,8 @@ class Tables(Protocol):
         """Return the running rows."""
         ...
 
-    def next_times(self) -> tuple[float | None, float | None, float | None]:
-        """Return the next due time, expiry and lapse of a lease."""
+    def next_times(self) -> tuple[float | None, float | None, float | None, float | None]:
+        """Return the next due time, expiry, lapse of a lease, and end of a handed-over row's time."""
         ...
 
     def add_attempt(self, seq: int, attempt: Attempt) -> None:
@@ -89,6 +93,10 @@ class Tables(Protocol):
 
     def append_outbox(self, row: OutboxRow) -> None:
         """Add a message."""
+        ...
+
+    def newest_coalesced(self, lane: Lane, coalesce: str) -> int:
+        """Return the number of the lane's latest row with this coalescing key, 0 without one."""
         ...
 
     def delete_coalesced(self, lane: Lane, coalesce: str) -> int:

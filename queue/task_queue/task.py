@@ -23,7 +23,9 @@ class State(StrEnum):
     DEAD = "dead"  #: failed for good: parked with its reason, can be replayed
     EXPIRED = "expired"  #: its time ran out before it succeeded
     CANCELLED = "cancelled"  #: ended at the submitter's wish, or given up with its placement
-    UNKNOWN = "unknown"  #: an at-most-once task was interrupted: it may or may not have taken effect
+    UNKNOWN = (
+        "unknown"  #: interrupted (at most once), or no word of its end: it may or may not have taken effect
+    )
 
 
 class Event(StrEnum):
@@ -84,6 +86,7 @@ TRANSITIONS: dict[tuple[State, Event], frozenset[State]] = {
     (State.RUNNING, Event.CANCELLED): frozenset({State.CANCELLED}),
     (State.RUNNING, Event.DROPPED): _DROPPED,
     (State.HANDED_OVER, Event.RETURNED): FINAL,
+    (State.HANDED_OVER, Event.EXPIRED): frozenset({State.EXPIRED, State.UNKNOWN}),
     (State.HANDED_OVER, Event.CANCELLED): frozenset({State.CANCELLED}),
     (State.HANDED_OVER, Event.PLACED): frozenset({State.READY}),
     (State.DELAYED, Event.RETURNED): FINAL,

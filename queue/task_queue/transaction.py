@@ -98,6 +98,11 @@ class Transaction:
         placement = fence_of(row.placement)
         if placement is None and not self.reports:
             return
+        self.send_end(Lane.BACKLOG if placement is None else Lane.LIVE, row, outcome)
+
+    def send_end(self, lane: Lane, row: TaskRow, outcome: Outcome) -> None:
+        """Queue the message that says how a row ended."""
+        placement = fence_of(row.placement)
         base = placement or fence_of(row.fence) or Fence()
         message = TaskEnded(
             task_id=row.task_id,
@@ -107,7 +112,7 @@ class Transaction:
             is_placed=placement is not None,
             attempts=row.attempt,
         )
-        self.send(Lane.BACKLOG if placement is None else Lane.LIVE, message, key=row.task_id)
+        self.send(lane, message, key=row.task_id)
 
     def send(self, lane: Lane, message: UpRow, *, key: str, coalesce: str = "") -> int:
         """Queue a message of the stream and return its sequence number."""
@@ -138,6 +143,7 @@ class Transaction:
             Event.DROPPED,
             State.CANCELLED if is_gone else State.HANDED_OVER,
             placement=row.placement if is_gone else None,
+            lease_on_s=None if is_gone else row.expires_on_s,
             ended_on_s=self.on_s if is_gone else None,
             ended_wall_s=self.wall_s if is_gone else None,
             waiting_for=reason,

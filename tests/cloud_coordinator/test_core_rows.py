@@ -94,6 +94,32 @@ def test_an_end_reported_by_a_node_that_does_not_have_the_task_is_fenced(fleet: 
     assert fleet.counted("fenced") == 1
 
 
+def test_a_home_that_heard_too_late_changes_no_end_and_is_counted(fleet: ModelFleet) -> None:
+    task_id, node = place_one(fleet)
+    fleet.nodes[node].finish(task_id)
+    fleet.settle()
+    for status in ("succeeded", "expired"):
+        outcome = Outcome(status=status)
+        fleet.nodes["n1"].say(TaskEnded(task_id=task_id, task_kind="k", fence=Fence(), outcome=outcome))
+    fleet.settle()
+
+    outcome_here = fleet.task(task_id).outcome
+    assert outcome_here is not None
+    assert outcome_here.status == "succeeded"
+    assert fleet.counted("duplicates", "task.ended") == 1
+    assert fleet.counted("ends_disagree", "succeeded, at home expired") == 1
+
+
+def test_a_home_whose_time_ran_out_lets_go_of_what_is_still_placed(fleet: ModelFleet) -> None:
+    task_id, node = place_one(fleet)
+    unknown = Outcome(status="unknown", error="no word")
+    fleet.nodes["n1"].say(TaskEnded(task_id=task_id, task_kind="k", fence=Fence(), outcome=unknown))
+    fleet.settle()
+
+    assert fleet.task(task_id).state is TaskState.WITHDRAWN
+    assert task_id not in fleet.nodes[node].holds
+
+
 def test_losses_and_salvages_reach_the_counters(fleet: ModelFleet) -> None:
     fleet.nodes["n1"].say(LossReported(lost_class="telemetry", reason="cap", count=7))
     fleet.nodes["n1"].say(StoreSalvaged(quarantined="queue.db.bad-1", rows_kept=5, rows_lost=2))

@@ -179,6 +179,30 @@ def test_a_placed_task_carries_the_time_that_is_left(fleet: ModelFleet) -> None:
     assert 94 < left < 96, "it was offered 5 s before it was placed"
 
 
+def test_a_placed_task_carries_what_is_left_of_its_deadline(fleet: ModelFleet) -> None:
+    for name in ("n2", "n3"):
+        fleet.cut(name)
+    fleet.pass_time(20)
+    task_id = fleet.offer("n1", a_task(deadline_s=100.0))
+    late_id = fleet.offer("n1", a_task(deadline_s=1.0))
+    fleet.pass_time(10)
+    fleet.connect("n2")
+    fleet.settle()
+
+    left, late = (fleet.nodes["n2"].holds[each].task.deadline_s for each in (task_id, late_id))
+    assert left is not None
+    assert 94 < left < 96, "it was offered 5 s before it was placed"
+    assert late == 0.001, "it has passed, and cannot be met"
+
+
+def test_a_task_with_no_time_left_expires_instead_of_being_placed(fleet: ModelFleet) -> None:
+    task_id = fleet.offer("n1", a_task(expires_after_s=0.001))
+    fleet.settle()
+
+    assert fleet.nodes["n1"].returned[task_id].outcome.status == "expired"
+    assert all(task_id not in node.holds for node in fleet.nodes.values())
+
+
 def test_a_withdrawn_task_is_dropped_where_it_runs_and_its_late_result_is_fenced(fleet: ModelFleet) -> None:
     task_id, node = place_one(fleet)
     fleet.cut(node)

@@ -21,10 +21,12 @@ PLANS = {
     "due": "task_due",
     "expiring": "task_expiring",
     "lapsed": "task_lapsing",
+    "overdue": "task_overdue",
     "ended_before": "task_ended",
     "running": "task_running",
     "held_placements": "task_placed",
     "delete_coalesced": "outbox_coalesce",
+    "newest_coalesced": "outbox_coalesce",
     "next_times": "task_due",
 }
 BY_PRIMARY_KEY = ["task_by_seq", "attempts", "end_attempt", "outbox", "trim_outbox", "inbox_mark", "meta"]

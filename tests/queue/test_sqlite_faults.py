@@ -275,7 +275,7 @@ def test_the_settings_that_durability_rests_on_are_in_force(tmp_path: Path) -> N
         "synchronous": 2,
         "auto_vacuum": 2,
         "foreign_keys": 1,
-        "user_version": 1,
+        "user_version": 2,
         "max_page_count": 256,
     }
     assert (tmp_path / "queue.db").stat().st_mode & 0o077 == 0

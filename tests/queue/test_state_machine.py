@@ -20,6 +20,7 @@ from skerry.fence import Fence
 from skerry.ids import TaskId, TaskIdSource
 from skerry.messages import Lane, Outcome
 from skerry.testing import ManualClock, a_task
+from task_queue.limits import Limits
 from task_queue.operations import (
     Advance,
     Advanced,
@@ -35,6 +36,7 @@ from task_queue.operations import (
     Fail,
     Finish,
     HandOver,
+    OfferAgain,
     Operation,
     Park,
     RecordPlacement,
@@ -255,7 +257,9 @@ class QueueMachine(RuleBasedStateMachine):
             assert self.state(task_id) is before, "a stale attempt changed its task"
 
     @precondition(lambda self: self.accepted)
-    @rule(data=st.data(), how=st.sampled_from(["cancel", "replay", "drop", "record", "return"]))
+    @rule(
+        data=st.data(), how=st.sampled_from(["cancel", "replay", "drop", "record", "return", "offer again"])
+    )
     def act_from_outside(self, data: st.DataObject, how: str) -> None:
         task_id = data.draw(st.sampled_from(self.accepted))
         fence = Fence((1, data.draw(st.integers(1, self.placements + 1))), 1)
@@ -265,6 +269,7 @@ class QueueMachine(RuleBasedStateMachine):
             "replay": Replay(task_id=task_id),
             "drop": Drop(task_id=task_id, fence=fence),
             "record": RecordPlacement(task_id=task_id, fence=fence, node="n", decision=decision),
+            "offer again": OfferAgain(task_id=task_id),
             "return": Return(task_id=task_id, fence=fence, outcome=Outcome(status="failed")),
         }
         before = self.state(task_id)
@@ -302,9 +307,24 @@ class QueueMachine(RuleBasedStateMachine):
         answers = self.do(*([RenewPlacements(lease_s=20.0)] if renew else []), Advance())
         advanced = answers[-1]
         assert isinstance(advanced, Advanced)
+        for task_id, was in advanced.given_up:
+            assert (was, self.state(task_id)) == (State.HANDED_OVER, State.UNKNOWN)
         for task_id, _ in (*advanced.expired, *advanced.dropped):
             self.claimed.discard(task_id)
             self.running.pop(task_id, None)
+
+    @precondition(lambda self: self.away())
+    @rule()
+    def wait_for_word_in_vain(self) -> None:
+        away = self.away()
+        self.pass_time(Limits().await_word_s + 30.0, renew=False)
+        for task_id in away:
+            record = self.stores[0].get(task_id)
+            assert record is not None
+            has_term = record.task.expires_after_s is not None
+            assert (record.state in FINAL) == has_term, (
+                "a task with a term waits for ever, or one without ended"
+            )
 
     @rule(seconds=st.sampled_from([-3600.0, 86400.0, 6e8]))
     def step_the_wall_clock(self, seconds: float) -> None:

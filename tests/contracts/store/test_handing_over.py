@@ -10,17 +10,22 @@ import pytest
 from skerry.fence import Fence
 from skerry.ids import TaskId
 from skerry.messages import Lane, Outcome, TaskOffered, TaskWithdrawn
+from skerry.task import check_task
+from task_queue.limits import Limits
 from task_queue.operations import (
     Advance,
+    Advanced,
     Cancel,
     Changed,
     Drop,
     Enqueued,
     HandOver,
+    OfferAgain,
     RecordPlacement,
     RefusePlacement,
     Replay,
     Return,
+    TrimOutbox,
 )
 from task_queue.task import State
 from task_queue.testing import (
@@ -181,3 +186,168 @@ def test_a_task_that_died_elsewhere_and_is_replayed_goes_on_above_the_fences_use
     q.claim()
 
     assert FIRST.with_attempt(3) < q.start(task_id)
+
+
+# --- time, along custody ------------------------------------------------------------------------------------
+
+
+def the_offers(q: QueueDriver) -> list[TaskOffered]:
+    rows = q.store.outbox(Lane.LIVE, 0, limit=100, limit_bytes=1 << 20)
+    return [msgspec.json.decode(row.body, type=TaskOffered) for row in rows if row.kind == "task.offered"]
+
+
+def acknowledge(q: QueueDriver) -> None:
+    q.one(TrimOutbox(lane=Lane.LIVE, upto=q.store.depth().written[Lane.LIVE]))
+
+
+def advance(q: QueueDriver, seconds: float) -> Advanced:
+    q.clock.advance(seconds)
+    answer = q.one(Advance())
+    assert isinstance(answer, Advanced)
+    return answer
+
+
+def test_an_offer_carries_the_time_that_is_left_and_the_row_keeps_its_own(q: QueueDriver) -> None:
+    task_id = q.enqueue(expires_after_s=100, deadline_s=60)
+    q.clock.advance(30)
+    q.claim()
+
+    q.one(HandOver(task_id=task_id, reason="r"))
+
+    (offer,) = the_offers(q)
+    assert [offer.task.expires_after_s, offer.task.deadline_s] == pytest.approx([70, 30])
+    assert (q.record(task_id).task.expires_after_s, q.record(task_id).task.deadline_s) == (100, 60)
+
+
+def test_a_deadline_that_has_passed_goes_along_as_one_that_cannot_be_met(q: QueueDriver) -> None:
+    task_id = q.enqueue(deadline_s=5)
+    q.clock.advance(30)
+    q.claim()
+
+    q.one(HandOver(task_id=task_id, reason="r"))
+
+    (offer,) = the_offers(q)
+    assert offer.task.deadline_s == pytest.approx(0.001)
+    check_task(offer.task)
+
+
+def test_a_task_with_no_time_left_expires_instead_of_being_handed_over(q: QueueDriver) -> None:
+    task_id = q.enqueue(expires_after_s=10)
+    q.claim()
+    q.clock.advance(11)
+
+    answer = q.one(HandOver(task_id=task_id, reason="r"))
+
+    assert answer == Changed(task_id=task_id, state=State.EXPIRED, was=State.LEASED)
+    assert the_offers(q) == []
+    assert [report.outcome.status for report in ended_rows(q, Lane.BACKLOG)] == ["expired"]
+
+
+def test_an_offer_that_nobody_took_is_taken_back_when_the_time_is_over(q: QueueDriver) -> None:
+    task_id = hand_over(q, expires_after_s=60, ordering_key="k")
+    following = q.enqueue(ordering_key="k")
+
+    early, answer = advance(q, 59), advance(q, 2)
+
+    assert early.expired == ()
+    assert early.next_due_in_s == pytest.approx(1)
+    assert answer.expired == ((task_id, State.HANDED_OVER),)
+    assert q.state(task_id) is State.EXPIRED
+    assert the_offers(q) == []
+    assert [(r.task_id, r.outcome.status, r.is_placed) for r in ended_rows(q, Lane.LIVE)] == [
+        (task_id, "expired", False)
+    ], "it follows the offer in its lane, in case that is on its way"
+    assert q.claim() == [following]
+
+
+@pytest.mark.parametrize("how", ["acknowledged", "placed", "at_most_once", "came back", "offered again"])
+def test_what_may_have_been_taken_waits_for_word_and_then_ends_as_unknown(q: QueueDriver, how: str) -> None:
+    effect = "at_most_once" if how == "at_most_once" else "idempotent"
+    task_id = hand_over(q, expires_after_s=60, effect=effect)
+    if how == "acknowledged":
+        acknowledge(q)
+    elif how == "placed":
+        q.one(RecordPlacement(task_id=task_id, fence=FIRST, node="n", decision=a_decision(task_id)))
+    elif how == "came back":
+        place(q, task_id, FIRST)
+        q.one(Drop(task_id=task_id, fence=FIRST))
+    elif how == "offered again":
+        acknowledge(q)
+        q.one(OfferAgain(task_id=task_id))
+    grace_s = Limits().await_word_s
+
+    at_its_end, waits = advance(q, 61), q.record(task_id)
+    before, after = advance(q, grace_s - 2), advance(q, 2)
+
+    assert (at_its_end.expired, before.given_up) == ((), ())
+    assert waits.state is State.HANDED_OVER
+    assert at_its_end.next_due_in_s == pytest.approx(grace_s - 1)
+    assert "time ran out" in waits.waiting_for or how in ("came back", "offered again")
+    assert the_offers(q) == [] or how == "offered again", "nobody takes it any more"
+    assert after.given_up == ((task_id, State.HANDED_OVER),)
+    assert after.next_due_in_s is None
+    outcome = q.record(task_id).outcome
+    assert q.state(task_id) is State.UNKNOWN
+    assert outcome is not None
+    assert outcome.status == "unknown"
+    assert "may have taken effect" in outcome.error
+    assert [report.outcome.status for report in ended_rows(q, Lane.LIVE)] == ["unknown"]
+
+
+def test_word_that_comes_while_it_is_waited_for_counts(q: QueueDriver) -> None:
+    task_id = hand_over(q, expires_after_s=60)
+    acknowledge(q)
+    advance(q, 3600)
+
+    q.one(Return(task_id=task_id, fence=FIRST.with_attempt(1), outcome=SUCCEEDED))
+
+    assert q.state(task_id) is State.DONE
+
+
+@pytest.mark.parametrize("state", [State.EXPIRED, State.UNKNOWN])
+def test_word_that_comes_too_late_is_refused_by_name_and_changes_nothing(
+    q: QueueDriver, state: State
+) -> None:
+    task_id = hand_over(q, expires_after_s=60)
+    if state is State.UNKNOWN:
+        acknowledge(q)
+        advance(q, 61)
+    advance(q, Limits().await_word_s)
+
+    answer = q.one(Return(task_id=task_id, fence=FIRST.with_attempt(1), outcome=SUCCEEDED))
+    same = q.one(Return(task_id=task_id, fence=Fence(), outcome=Outcome(status=state.value)))
+
+    assert reason_of(answer) == "ended"
+    assert same == Changed(task_id=task_id, state=state, was=state)
+    assert q.state(task_id) is state
+
+
+def test_a_ledger_that_is_gone_is_not_offered_what_has_no_time_left(q: QueueDriver) -> None:
+    task_id = hand_over(q, expires_after_s=60)
+    acknowledge(q)
+    advance(q, 61)
+
+    answer = q.one(OfferAgain(task_id=task_id))
+
+    assert answer == Changed(task_id=task_id, state=State.UNKNOWN, was=State.HANDED_OVER)
+    assert the_offers(q) == []
+
+
+def test_an_offer_made_again_carries_the_time_that_is_left(q: QueueDriver) -> None:
+    task_id = hand_over(q, expires_after_s=60)
+    acknowledge(q)
+    advance(q, 40)
+
+    q.one(OfferAgain(task_id=task_id))
+
+    (offer,) = the_offers(q)
+    assert offer.task.expires_after_s == pytest.approx(20)
+
+
+def test_a_task_without_a_term_waits_for_its_end_as_long_as_it_takes(q: QueueDriver) -> None:
+    task_id = hand_over(q)
+
+    answer = advance(q, 30 * 86400.0)
+
+    assert (answer.expired, answer.given_up, answer.next_due_in_s) == ((), (), None)
+    assert q.state(task_id) is State.HANDED_OVER

@@ -71,6 +71,22 @@ def test_what_can_never_run_here_is_handed_over_and_its_end_comes_home(make_worl
     assert world.effects == []
 
 
+def test_an_offer_that_finds_no_coordinator_ends_with_its_time_and_late_word_is_counted(
+    make_world: MakeWorld,
+) -> None:
+    world = make_world(facts=ENROLLED)
+    (task_id,) = world.submit(a_task(constraints=Constraints(regions=("south",)), expires_after_s=20.0))
+    world.run_for(19.0)
+    before = world.get(task_id).state
+
+    world.run_for(2.0)
+    world.apply(Return(task_id=task_id, fence=Fence((1, 1), 1), outcome=Outcome(status="succeeded")))
+
+    assert before is State.HANDED_OVER
+    assert world.get(task_id).state is State.EXPIRED
+    assert world.core.state.counts["returns_ended"] == 1
+
+
 def test_a_task_that_no_device_takes_for_long_is_offered_to_the_coordinator(make_world: MakeWorld) -> None:
     world = make_world(facts=ENROLLED, devices=(CPU, BROKEN_NPU))
 
