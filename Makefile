@@ -17,7 +17,11 @@ DEV := $(VENV)/.installed-dev
 # Flower and torch live apart: what they hold back must not hold the agent back.
 TRAIN_VENV := .venv-train
 TRAIN_BIN := $(TRAIN_VENV)/bin
+LEARN := $(TRAIN_VENV)/.installed-learn
 TRAIN := $(TRAIN_VENV)/.installed
+TRAIN_PIP := $(TRAIN_BIN)/python -m pip --disable-pip-version-check --quiet
+# More words for pip, for instance where a processor-only build of torch is to be had.
+TORCH ?=
 PINS := pyproject.toml constraints/edge.txt constraints/rules.txt
 ARGS ?=
 
@@ -26,13 +30,13 @@ ARGS ?=
 help: ## Show these lines.
 	@sed -nE 's/^([a-z%-]+):[^#]*## (.*)$$/  make \1\t\2/p' $(MAKEFILE_LIST) | sed 's/%/NAME/' | expand -t 20
 
-demo: $(RUN) ## Run a fleet through an outage and print the reckoning (ARGS=--json for one document).
+demo: $(RUN) $(if $(filter --round,$(ARGS)),$(LEARN)) ## Run a fleet through an outage and print the reckoning (ARGS=--json for one document; ARGS=--round: it learns).
 	@exec $(BIN)/skerry demo $(ARGS)
 
 test: $(DEV) ## Run the whole test suite (ARGS='-k words' for a part of it).
 	@exec $(BIN)/python -m pytest $(ARGS)
 
-test-train: $(TRAIN) ## Run the tests that need Flower and torch (350 MB of downloads once; ARGS as for test).
+test-train: $(TRAIN) ## Run the tests that need Flower and torch (420 MB of downloads once; ARGS as for test).
 	@exec $(TRAIN_BIN)/python -m pytest tests/train $(ARGS)
 
 torture: $(RUN) ## Kill agent, coordinator and broker at random moments and compare every record (ARGS='--kills 100').
@@ -80,10 +84,15 @@ $(DEV): $(RUN)
 	$(PIP) install -c constraints/edge.txt -e '.[edge,rules,demo,dev]' >&2
 	touch $@
 
-$(TRAIN): pyproject.toml constraints/cloud.txt constraints/simulation.txt
+$(LEARN): pyproject.toml constraints/cloud.txt
 	@test -x $(TRAIN_BIN)/python || $(PYTHON) -m venv $(TRAIN_VENV) >&2
-	echo "set-up (once): downloading Flower and torch into $(TRAIN_VENV), 350 MB with the processor-only build of torch (1.7 GB on disk); Flower's own" \
-	  "simulation engine, which the tests compare with, is 75 MB of it" >&2
-	$(TRAIN_BIN)/python -m pip --disable-pip-version-check --quiet install \
-	  -c constraints/cloud.txt -c constraints/simulation.txt -e ".[train,federation]" ray pytest pytest-timeout hypothesis >&2
+	echo "set-up (once): downloading Flower and torch into $(TRAIN_VENV), 340 MB with the processor-only build of torch (1.4 GB on disk);" \
+	  "an index that has only the build with CUDA sends some GB more: TORCH='--extra-index-url URL' names another" >&2
+	$(TRAIN_PIP) install $(TORCH) -c constraints/cloud.txt -e ".[train,federation]" >&2
+	touch $@
+
+$(TRAIN): $(LEARN) constraints/simulation.txt
+	@echo "set-up (once): downloading Flower's own simulation engine, which tests and benchmarks compare with, into $(TRAIN_VENV), 75 MB" >&2
+	$(TRAIN_PIP) install $(TORCH) -c constraints/cloud.txt -c constraints/simulation.txt \
+	  -e ".[train,federation]" ray pytest pytest-timeout hypothesis >&2
 	touch $@

@@ -56,8 +56,15 @@ _SHORT = {
 }
 #: Of the run's version: stages end after eight comparisons, on unless the figures lean towards harm.
 GATE = {**_SHORT, "least_cells": 4, "stage_cells": 8}
-#: Of the version that is worse: long enough to find it, with a threshold that a few dozen tasks can reach.
-WATCHFUL_GATE = {**_SHORT, "least_cells": 30, "stage_cells": 60, "harm_alpha": 0.1}
+#: Of the version that is worse: long enough to find it, with a threshold that a few dozen tasks can reach. What
+#: is expected of its choices is not held against it: else it would often end before it has decided anything.
+WATCHFUL_GATE = {
+    **_SHORT,
+    "least_cells": 30,
+    "stage_cells": 60,
+    "harm_alpha": 0.1,
+    "implausible_cost": 1000,
+}
 
 
 def coordinator_settings(signer: str) -> dict[str, object]:

@@ -212,7 +212,7 @@ class RoundStory:
             return Attempt(name=name, is_refused=True, reason=refused)
         version = self._until(lambda: self._operator.version_in(file), "the registry")
         self._say(f"a policy that prefers slow devices is {version.state}: {version.reason}")
-        self._say(f"it is started all the same, with --unproven, on {plan.CANARY} and a watchful gate")
+        self._say(f"it is started all the same, with --unproven, on {plan.CANARY}, to see what its tasks say")
         options = (*plan.gate_options(plan.WATCHFUL_GATE), "--canary", plan.CANARY, "--unproven")
         rollout = self._followed(self._operator.start_rollout(version.policy, *options))
         self._say(f"rollout {rollout.state}: {rollout.reason}")
