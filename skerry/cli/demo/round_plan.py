@@ -54,10 +54,11 @@ _SHORT = {
     "canary_blocks": 2,
     "slow_ms": 2000,
 }
-#: Of the run's version: stages end after eight comparisons, on unless the figures lean towards harm.
-GATE = {**_SHORT, "least_cells": 4, "stage_cells": 8}
-#: Of the version that is worse: long enough to find it, with a threshold that a few dozen tasks can reach. What
-#: is expected of its choices is not held against it: else it would often end before it has decided anything.
+#: Of the run's version: stages end after eight comparisons, on unless the figures clearly say harm. The
+#: thresholds are higher than usual: by chance alone, one demo in a hundred would be rolled back at most.
+GATE = {**_SHORT, "least_cells": 4, "stage_cells": 8, "harm_alpha": 0.005, "lean_evidence": 100}
+#: Of the version that is worse: long enough to find it, with a threshold that a few dozen tasks can reach.
+#: What is expected of its choices is not held against it: it would often end before it has decided anything.
 WATCHFUL_GATE = {
     **_SHORT,
     "least_cells": 30,
