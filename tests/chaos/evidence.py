@@ -11,9 +11,7 @@ from typing import Any
 import msgspec
 
 ROOT = Path(__file__).parents[2]
-_EXERCISED = (
-    "skerry", "queue/task_queue", "devices", "policy", "twin", "federation", "edge_agent", "cloud_coordinator",
-)  # fmt: skip
+_EXERCISED = ("skerry", "queue/task_queue", "devices", "policy", "edge_agent", "cloud_coordinator")
 #: The command line and the demo: what drives the count, not what is counted.
 _HARNESS = "skerry/cli/"
 
