@@ -39,6 +39,7 @@ _PLAIN = (
 
 def main() -> int:
     """Run it once and record what it found."""
+    record = load_evidence("demo-round", COMMAND)
     began = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-m", "skerry.cli", "demo", "--round", "--json"],
@@ -51,7 +52,6 @@ def main() -> int:
         return done.returncode
     document = json.loads(done.stdout)
     spent = resource.getrusage(resource.RUSAGE_CHILDREN)
-    record = load_evidence("demo-round", COMMAND)
     save_evidence(record.with_entry(1, entry_of(document, time.monotonic() - began, spent)))
     return 0
 
