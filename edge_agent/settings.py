@@ -83,7 +83,7 @@ class ContentSettings(_Table, frozen=True, kw_only=True):
 class SchedulerSettings(_Table, frozen=True, kw_only=True):
     """Who decides which device runs a task."""
 
-    #: one of those in policy.baselines.registry
+    #: one of those in docs/reference/schedulers.md
     name: str = "min-increase"
     window: Annotated[int, Meta(ge=1, le=4096)] = _CORE.window  #: ready tasks that are decided ahead
 

@@ -100,7 +100,7 @@ class Client:
 
     def _open(self, endpoint: Endpoint, timeout_s: float) -> None:
         self.endpoint = endpoint
-        hint = "skerry agent run --config agent.toml"
+        hint = f"skerry agent run --config {endpoint.config or 'agent.toml'}"
         self._http = HttpConnection(endpoint, service="agent", start_hint=hint, timeout_s=timeout_s)
 
     @classmethod

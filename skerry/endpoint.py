@@ -23,12 +23,16 @@ COORDINATOR_SOCKET_NAME = "coordinator.sock"
 
 
 class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """Where an agent is: a Unix socket, or a URL with its token. ca: PEM file for https with an own CA."""
+    """Where an agent is: a Unix socket, or a URL with its token. ca: PEM file for https with an own CA.
+
+    config: the settings file that named the place, for messages.
+    """
 
     socket: Path | None = None
     url: str | None = None
     token: str | None = None
     ca: Path | None = None
+    config: Path | None = None
 
     def __str__(self) -> str:
         """Return what messages call it."""
@@ -93,7 +97,7 @@ def find_coordinator(
     here = config or (directory or Path.cwd()) / "coordinator.toml"
     if config is not None or here.is_file():
         home = Path(read_toml(here).get("data_dir") or COORDINATOR_DATA_DIR).expanduser().absolute()
-        return Endpoint(socket=home / COORDINATOR_SOCKET_NAME)
+        return Endpoint(socket=home / COORDINATOR_SOCKET_NAME, config=here)
     usual = Path(COORDINATOR_DATA_DIR) / COORDINATOR_SOCKET_NAME
     if not _may_be_there(usual):
         raise ServiceUnreachable(
@@ -116,10 +120,10 @@ def _from_settings(path: Path) -> Endpoint:
     home = Path(settings.get("data_dir") or DATA_DIR).expanduser().absolute()
     socket = str(api.get("socket") or home / SOCKET_NAME)
     if socket != "off":
-        return Endpoint(socket=Path(socket).expanduser())
+        return Endpoint(socket=Path(socket).expanduser(), config=path)
     scheme = "https" if api.get("tls_certificate") else "http"
     token_file = Path(api.get("token_file") or home / "api-token").expanduser()
-    return Endpoint(url=f"{scheme}://{api.get('tcp', '')}", token=read_secret(token_file))
+    return Endpoint(url=f"{scheme}://{api.get('tcp', '')}", token=read_secret(token_file), config=path)
 
 
 def _may_be_there(place: Path) -> bool:

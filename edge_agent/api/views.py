@@ -71,7 +71,8 @@ def explanation(record: TaskRecord) -> Explanation:
     for attempt in record.attempts:
         lines += ["", *_attempt_in_words(attempt)]
     if record.decision is not None:
-        lines += ["", "Before an attempt here, or instead of one:", explain(record.decision)]
+        title = "Before an attempt here:" if record.attempts else "Instead of an attempt here:"
+        lines += ["", title, explain(record.decision)]
     if record.outcome is not None:
         lines += ["", _outcome_in_words(record)]
     if not record.attempts and record.decision is None:

@@ -207,5 +207,7 @@ def connection(config: Path | None, url: str | None, token_file: Path | None = N
     token = None if token_file is None else read_secret(token_file)
     endpoint: Endpoint = find_coordinator(config=config, url=url, token=token)
     return HttpConnection(
-        endpoint, service="coordinator", start_hint="skerry coordinator run --config coordinator.toml"
+        endpoint,
+        service="coordinator",
+        start_hint=f"skerry coordinator run --config {endpoint.config or 'coordinator.toml'}",
     )

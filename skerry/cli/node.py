@@ -38,7 +38,7 @@ def _device_row(device: Device, load: DeviceLoad | None) -> tuple[object, ...]:
     return (
         device.device_id,
         device.device_class,
-        f"{device.name} (emulated)" if device.emulated else device.name,
+        device.name,  # an emulated board says so in its name
         ",".join(device.executors),
         device.slots,
         now.running,

@@ -178,7 +178,7 @@ def _print_manifest(path: Path, manifest: PolicyManifest) -> None:
         signed = "not signed: no agent takes it"
     else:
         against = verify_manifest(manifest, (manifest.signer,))
-        signed = against or f"signed by {manifest.signer}; whether to trust it is each agent's matter"
+        signed = against or f"signed by {manifest.signer}; a coordinator takes it if it trusts that key"
     lineage = manifest.lineage
     whose = "this program's" if manifest.schema_hash == SCHEMA_HASH else "another version's"
     print_fields(

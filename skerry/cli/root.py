@@ -92,8 +92,8 @@ def _load(name: str) -> click.Command:
     except ImportError as error:
         raise SettingsError(
             f"skerry {name} needs packages that are not installed ({error.name or error}): "
-            "pip install 'skerry[edge,rules,demo]'"
+            "in the checkout, pip install -e '.[edge,rules,demo]'"
         ) from error
-    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
+    app = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="markdown")
     app.command(name)(vars(module)[name])
     return typer.main.get_command(app)

@@ -29,9 +29,10 @@ def training_python() -> Path:
     if os.access(_ROOT / BESIDE, os.X_OK):
         return _ROOT / BESIDE
     raise SettingsError(
-        "training needs torch, which is not installed here. Make an environment for it:\n"
-        "  python3 -m venv .venv-train && .venv-train/bin/pip install 'skerry[train,federation,edge]'\n"
-        f"and name its interpreter in {VARIABLE} unless it lies beside the project"
+        "training needs torch, which is not installed here. Make an environment for it in the checkout:\n"
+        "  python3 -m venv .venv-train\n"
+        "  .venv-train/bin/pip install -c constraints/cloud.txt -e '.[train,federation]'\n"
+        f"or name the interpreter of one in {VARIABLE}"
     )
 
 

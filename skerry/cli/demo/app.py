@@ -23,6 +23,7 @@ from skerry.cli.demo.verdict import Verdict
 from skerry.cli.demo.view import View, print_table
 from skerry.cli.demo.watching import Watch
 from skerry.cli.demo.workload import all_kinds
+from skerry.errors import SettingsError
 
 _BROKERS = {
     "mosquitto": "mosquitto, started for this run on loopback",
@@ -49,6 +50,8 @@ def demo(
     Example: skerry demo --broker embedded --keep /tmp/demo
     """
     began = time.monotonic()
+    if keep is not None and keep.exists() and (not keep.is_dir() or any(keep.iterdir())):
+        raise SettingsError(f"{keep} is there already and not empty: --keep wants a directory of its own")
     directory = keep or Path(tempfile.mkdtemp(prefix="skerry-"))
     try:
         ran = _run(directory, broker, with_rounds=rounds)
@@ -106,7 +109,7 @@ def _plain(directory: Path, running: RunningBroker, log: SubmissionLog, view: Vi
         fleet.start()
         watch = Watch({name: agent.socket_path for name, agent in fleet.agents.items()})
         watch.start()
-        view.follow(watch)
+        view.follow(watch, fleet.cut_off)
         try:
             kinds = all_kinds(add_models(fleet), witness)
             times = play(fleet, kinds, log, watch, view.say)

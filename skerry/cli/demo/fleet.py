@@ -49,6 +49,8 @@ class Fleet:
         self.directory = directory
         self.broker = broker
         self.plans = {plan.name: plan for plan in plans}
+        #: nodes without a network now
+        self.cut_off: set[str] = set()
         self._witness = witness
         self._coordinator_settings = coordinator or {}
         self._cables: dict[str, tuple[BlackHoleProxy, BlackHoleProxy]] = {}
@@ -91,11 +93,13 @@ class Fleet:
 
     def cut(self, name: str) -> None:
         """Cut one node's cables, broker and content alike."""
+        self.cut_off.add(name)
         for proxy in self._cables[name]:
             proxy.cut()
 
     def heal(self, name: str) -> None:
         """Plug them in again."""
+        self.cut_off.discard(name)
         for proxy in self._cables[name]:
             proxy.heal()
 

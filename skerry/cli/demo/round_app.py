@@ -52,7 +52,7 @@ def run_rounds(directory: Path, broker: RunningBroker, log: SubmissionLog, view:
         fleet.start()
         watch = Watch({name: agent.socket_path for name, agent in fleet.agents.items()})
         watch.start()
-        view.follow(watch)
+        view.follow(watch, fleet.cut_off)
         operator = Operator(fleet.data_dir("coordinator") / "coordinator.toml")
         try:
             kinds = all_kinds(add_models(fleet), witness, deadline_s=plan.TASK_DEADLINE_S)

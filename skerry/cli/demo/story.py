@@ -88,7 +88,7 @@ def add_models(fleet: Fleet) -> dict[str, str]:
     """Give both models to every agent, as `skerry models add` does; return name → content hash."""
     found = locate_builtin_models()
     if missing := {"swift-f0", "magika"} - found.keys():
-        raise StoryError(f"the demo's models are missing ({', '.join(missing)}): pip install 'skerry[demo]'")
+        raise StoryError(f"the demo's models are missing ({', '.join(missing)}): pip install -e '.[demo]'")
     hashes: dict[str, str] = {}
     for agent in fleet.agents.values():
         with Client(socket=agent.socket_path) as client:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Set
 from types import TracebackType
 from typing import Any, TextIO
 
@@ -27,14 +28,15 @@ class View:
         self._lines: list[str] = []
         self._began = time.monotonic()
         self._watch: Watch | None = None
+        self._cut: Set[str] = frozenset()
         self._panel: RenderableType = Text()
         self._live: Live | None = None
         if self._console.is_terminal:
             self._live = Live(get_renderable=self._draw, console=self._console, refresh_per_second=4)
 
-    def follow(self, watch: Watch) -> None:
-        """Draw these samples from now on."""
-        self._watch = watch
+    def follow(self, watch: Watch, cut: Set[str]) -> None:
+        """Draw these samples from now on. cut: nodes without a network now; they notice it late."""
+        self._watch, self._cut = watch, cut
 
     def show(self, panel: RenderableType) -> None:
         """Draw this beneath the fleet from now on, on a terminal."""
@@ -61,9 +63,13 @@ class View:
             self._live.stop()
 
     def _draw(self) -> Group:
-        table = Table(title="the fleet", title_justify="left", expand=False)
-        for column in ("node", "region", "devices", "link", "waiting", "unsent", "done"):
-            table.add_column(column, justify="right" if column in {"waiting", "unsent", "done"} else "left")
+        # Without edges it fits 80 columns.
+        table = Table(title="the fleet", title_justify="left", show_edge=False, pad_edge=False)
+        for column in ("node", "region", "devices"):
+            table.add_column(column)
+        table.add_column("link", min_width=len("cut off"))
+        for column in ("waiting", "unsent", "done"):
+            table.add_column(column, justify="right")
         samples = self._watch.samples if self._watch else {}
         for plan in self._plans.values():
             table.add_row(*self._row(plan, samples.get(plan.name, Sample())))
@@ -71,11 +77,16 @@ class View:
 
     def _row(self, plan: NodePlan, sample: Sample) -> tuple[str | Text, ...]:
         devices = ", ".join(("cpu", *(f"{board} (emulated)" for board in plan.boards)))
-        state = Text(sample.link, "green") if sample.link == "up" else Text("cut off", "yellow")
-        if not sample.is_up:
-            state = Text("not running", "red")
         figures = (str(sample.waiting), str(sample.outbox), str(sample.done))
-        return (plan.name, plan.region, devices, state, *figures)
+        return (plan.name, plan.region, devices, _link(sample, is_cut=plan.name in self._cut), *figures)
+
+
+def _link(sample: Sample, *, is_cut: bool) -> Text:
+    if not sample.is_up:
+        return Text("down", "red")
+    if is_cut:
+        return Text("cut off", "yellow")
+    return Text(sample.link, "green" if sample.link == "up" else "yellow")
 
 
 def print_table(
