@@ -29,6 +29,8 @@ CANARY = "quay-2"
 PAUSE_S = dict.fromkeys((plan.name for plan in PLANS), 0.6) | {CANARY: 0.25}
 #: Every task's: what completion times are measured in, by the schedulers and the gates.
 TASK_DEADLINE_S = 0.5
+#: What the canary's node begins with.
+WARM_UP = ("file-type-on-npu", "pitch-on-npu") * 4
 #: Finished tasks that every node has before the first round: what it trains on is its own.
 ARRIVALS = 40
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from skerry.cli.demo import round_plan as plan
-from skerry.cli.demo.fleet import Fleet
+from skerry.cli.demo.fleet import Fleet, NodePlan
 from skerry.cli.demo.round_cloud import Operator
 from skerry.cli.demo.round_policies import signed_shipped, write_not_a_number, write_unsigned, write_worse
 from skerry.cli.demo.round_verdict import Attempt, Record
@@ -82,7 +82,7 @@ class RoundStory:
             Submitter(
                 name,
                 self._fleet.agents[name].socket_path,
-                share_of(node, kinds) * _SHARES,
+                self._share(node, kinds),
                 log,
                 plan.PAUSE_S[name],
             )
@@ -91,6 +91,11 @@ class RoundStory:
         for submitter in self._submitters:
             submitter.start()
         self._say("everything is connected; tasks are coming in at all four nodes, and go on to the end")
+
+    def _share(self, node: NodePlan, kinds: dict[str, Kind]) -> list[Kind]:
+        """Return a node's work; the canary's board loads its models first: a trial is no place for that."""
+        first = [kinds[name] for name in plan.WARM_UP] if node.name == plan.CANARY else []
+        return [*first, *share_of(node, kinds) * _SHARES]
 
     def _drain(self) -> float:
         began = time.monotonic()

@@ -43,6 +43,7 @@ def all_kinds(
         _inference("pitch-on-npu", models["swift-f0"], tone, "npu", _hears_the_tone),
         _inference("pitch-on-tpu", models["swift-f0"], tone, "tpu", _hears_the_tone),
         _inference("file-type", models["magika"], magika_inputs(_JSON_FILE), "any", _sees_json),
+        _inference("file-type-on-npu", models["magika"], magika_inputs(_JSON_FILE), "npu", _sees_json),
         _command("count", witness, ()),
         _command("count-in-north", witness, ("north",)),
         _command("count-in-south", witness, ("south",)),
