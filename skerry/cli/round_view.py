@@ -76,7 +76,9 @@ def print_run(view: RoundView) -> None:
     )
     print_table(_COLUMNS, _rows(view), empty="nobody was asked yet")
     for one in view.versions:
-        figures = ", ".join(f"{name} {value:.4g}" for name, value in sorted(one.metrics.items()))
-        typer.echo(f"version {one.version}: {one.accepted} merged, {one.refused} refused; {figures}")
+        if one.version == 0:
+            continue  # what the run began with: nothing was merged into it
+        figures = "".join(f"; {name} {value:.4g}" for name, value in sorted(one.metrics.items()))
+        typer.echo(f"version {one.version}: {one.accepted} merged, {one.refused} refused{figures}")
     for refusal in view.refused:
         typer.echo(f"refused {refusal.count} of {refusal.node}: {refusal.code}, {refusal.reason}")

@@ -77,7 +77,7 @@ def test_without_torch_train_says_what_to_install(
     result = skerry("policy", "train", "--out", "run")
 
     assert result.exit_code == 2
-    assert "pip install 'skerry[train,federation,edge]'" in result.stderr
+    assert "pip install -c constraints/cloud.txt -e '.[train,federation]'" in result.stderr
 
 
 def test_an_interpreter_that_is_none_is_named(skerry: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""Settings that the how-to guides show are settings that an agent takes."""
+"""Settings that the how-to guides show are settings that an agent or a coordinator takes."""
 
 from __future__ import annotations
 
@@ -7,15 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from cloud_coordinator.settings import CoordinatorSettings
 from edge_agent.settings import AgentSettings, check_settings
 from skerry.settings import load_settings
 
 GUIDES = Path(__file__).resolve().parents[2] / "docs" / "how-to"
-EXAMPLES = [
+ALL = [
     pytest.param(example, id=f"{page.stem}-{number}")
     for page in sorted(GUIDES.glob("*.md"))
     for number, example in enumerate(re.findall(r"^```toml\n(.*?)^```$", page.read_text(), re.M | re.S))
 ]
+#: Tables that only a coordinator has.
+CLOUD = re.compile(r"^\[(policies|federation|placement|advertise)\]", re.MULTILINE)
+CLOUD_EXAMPLES = [one for one in ALL if CLOUD.search(str(one.values[0]))]
+EXAMPLES = [one for one in ALL if one not in CLOUD_EXAMPLES]
 
 
 @pytest.mark.parametrize("example", EXAMPLES)
@@ -26,6 +31,16 @@ def test_the_agent_takes_the_settings_of_the_guides(example: str, tmp_path: Path
     settings = check_settings(load_settings(AgentSettings, path=config))
 
     assert settings != AgentSettings()
+
+
+@pytest.mark.parametrize("example", CLOUD_EXAMPLES)
+def test_the_coordinator_takes_the_settings_of_the_guides(example: str, tmp_path: Path) -> None:
+    config = tmp_path / "coordinator.toml"
+    config.write_text(example)
+
+    settings = load_settings(CoordinatorSettings, path=config)
+
+    assert settings != CoordinatorSettings()
 
 
 def test_there_are_examples_to_try() -> None:
