@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from skerry.clock import Clock
 from skerry.errors import QueueError
-from task_queue.operations import Answer, Operation
+from task_queue.operations import Answer, Operation, TrimOutbox
 from task_queue.store import Store
 
 _T = TypeVar("_T")
@@ -22,6 +22,9 @@ _Waiting = tuple[Sequence[Operation], "Future[list[Answer]]"]
 
 #: Operations in one commit at most: what a single slow one would hold up.
 COMMIT_LIMIT = 1000
+#: A trim of the outbox waits this long for a commit to go with, seconds: a sync of its own would hold up the
+#: next commit here, and every other process's on the same disk. Lost with a power cut, it is asked for again.
+COMPANY_S = 0.2
 #: Idle seconds after which unused space is given back.
 TIDY_AFTER_S = 5.0
 
@@ -92,7 +95,11 @@ class StoreWriter:
                 return []
             if not self._waiting:
                 return None if self._is_closing else []
+            self._changed.wait_for(self._is_worth_a_sync, COMPANY_S)
             return self._take()
+
+    def _is_worth_a_sync(self) -> bool:
+        return self._is_closing or any(type(op) is not TrimOutbox for ops, _ in self._waiting for op in ops)
 
     def _take(self) -> list[_Waiting]:
         batch: list[_Waiting] = []

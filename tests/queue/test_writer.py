@@ -13,9 +13,10 @@ import pytest
 from skerry.clock import Instant
 from skerry.errors import QueueError, StorageFailed
 from skerry.ids import TaskId, TaskIdSource
+from skerry.messages import Lane
 from skerry.testing import ManualClock, a_task
 from task_queue.memory_store import MemoryStore
-from task_queue.operations import Advance, Answer, Enqueue, Enqueued, Operation, PutMeta
+from task_queue.operations import Advance, Answer, Enqueue, Enqueued, Operation, PutMeta, TrimOutbox
 from task_queue.sqlite_store import SqliteStore
 from task_queue.store import Store, TaskFilter
 from task_queue.testing import ROOMY, check_invariants
@@ -196,3 +197,43 @@ def test_many_producers_and_readers_meet_no_lock_error_and_lose_nothing(
 def _read_everything(store: Store) -> None:
     assert len(store.find(TaskFilter(limit=20))) <= 20
     assert store.depth().bytes_used > 0
+
+
+TRIM = TrimOutbox(lane=Lane.LIVE, upto=1)
+
+
+def test_a_trim_goes_with_the_next_commit_instead_of_holding_it_up(
+    gated: GatedStore, writer: StoreWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("task_queue.writer.COMPANY_S", 300.0)
+    gated.gate.set()
+
+    trims = [writer.submit([TRIM]), writer.submit([TRIM])]
+    other = writer.submit([Advance()])
+
+    assert all(each.result(30) for each in (*trims, other))
+    assert gated.commits == [3]
+
+
+def test_a_trim_without_company_goes_alone(
+    gated: GatedStore, writer: StoreWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("task_queue.writer.COMPANY_S", 0.01)
+    gated.gate.set()
+
+    writer.submit([TRIM]).result(30)
+
+    assert gated.commits == [1]
+
+
+def test_a_trim_that_waits_is_committed_when_the_writer_closes(
+    gated: GatedStore, writer: StoreWriter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("task_queue.writer.COMPANY_S", 300.0)
+    gated.gate.set()
+    trim = writer.submit([TRIM])
+
+    writer.close()
+
+    assert trim.result(0)
+    assert gated.commits == [1]
