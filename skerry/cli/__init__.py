@@ -14,6 +14,7 @@ from skerry.cli import (
     node,
     policy,
     policy_push,
+    policy_sign,
     policy_status,
     rollout,
     submit,
@@ -83,6 +84,7 @@ app.command("queue")(node.queue)
 app.add_typer(node.models, name="models")
 policy.app.command("status")(policy_status.status)
 policy.app.command("push")(policy_push.push)
+policy.app.command("sign")(policy_sign.sign)
 app.add_typer(policy.app, name="policy")
 app.add_typer(rounds.app, name="round")
 app.add_typer(rollout.app, name="rollout")

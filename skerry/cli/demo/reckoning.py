@@ -37,6 +37,7 @@ def ask_agents(fleet: Fleet, submissions: Sequence[Submission], kinds: dict[str,
     where: dict[str, Counter[str]] = defaultdict(Counter)
     wrong: list[str] = []
     across: list[Submission] = []
+    local: list[Submission] = []
     for entry in submissions:
         view = clients[entry.node].get(entry.task_id)
         outcome = view.outcome
@@ -46,7 +47,9 @@ def ask_agents(fleet: Fleet, submissions: Sequence[Submission], kinds: dict[str,
         where[entry.kind][f"{_label(outcome.device_class)} on {outcome.node}"] += 1
         if view.placed_on:
             across.append(entry)
-    explained = clients[across[0].node].explain(across[0].task_id).text if across else ""
+        elif outcome.device_class != "cpu":
+            local.append(entry)  # this node had a choice: its processor could have run it too
+    explained = "\n\n".join(clients[e.node].explain(e.task_id).text for e in (*across[:1], *local[-1:]))
     trips = sorted(ms for client in clients.values() for ms in client.node().placement_ms)
     for client in clients.values():
         client.close()

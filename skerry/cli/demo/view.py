@@ -117,5 +117,5 @@ def print_table(
         places.add_row(kind, ", ".join(f"{n} × {place}" for place, n in sorted(counts.items())))
     console.print(places)
     if explained:
-        console.print("one decision, in words:", highlight=False)
+        console.print("two decisions, in words:", highlight=False)
         console.print(Text(explained))
