@@ -16,6 +16,8 @@ from skerry.cli.demo.fleet import NodePlan
 from skerry.cli.demo.watching import Sample, Watch
 
 _LINES_KEPT = 8
+#: With a panel beneath them.
+_LINES_BESIDE = 5
 
 
 class View:
@@ -29,7 +31,7 @@ class View:
         self._began = time.monotonic()
         self._watch: Watch | None = None
         self._cut: Set[str] = frozenset()
-        self._panel: RenderableType = Text()
+        self._panel: RenderableType | None = None
         self._live: Live | None = None
         if self._console.is_terminal:
             self._live = Live(get_renderable=self._draw, console=self._console, refresh_per_second=4)
@@ -73,7 +75,13 @@ class View:
         samples = self._watch.samples if self._watch else {}
         for plan in self._plans.values():
             table.add_row(*self._row(plan, samples.get(plan.name, Sample())))
-        return Group(table, self._panel, Text("\n".join(self._lines)))
+        if self._panel is None:
+            return Group(table, self._told(_LINES_KEPT))
+        return Group(table, self._told(_LINES_BESIDE), self._panel)
+
+    def _told(self, count: int) -> Text:
+        """Return the newest lines; what a small terminal cuts off is at its lower end."""
+        return Text("\n".join(self._lines[-count:]), no_wrap=True, overflow="ellipsis")
 
     def _row(self, plan: NodePlan, sample: Sample) -> tuple[str | Text, ...]:
         devices = ", ".join(("cpu", *(f"{board} (emulated)" for board in plan.boards)))
