@@ -79,7 +79,7 @@ BOARDS: dict[str, Board] = {
         title="Small NPU of a microcontroller",
         device_class="npu",
         memory_bytes=1 << 30,
-        model=Emulation(speed=0.2, dispatch_s=0.005, power_w=0.5),
+        model=Emulation(speed=0.05, dispatch_s=0.01, power_w=0.5),
     ),
 }
 

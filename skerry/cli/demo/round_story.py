@@ -58,7 +58,7 @@ class RoundStory:
             version = self._judged(run)
             rollout = self._roll_out(version)
             bad = self._bad_policies()
-            nodes = self._statuses(version.policy)
+            nodes = self._statuses(version.policy if rollout.state == "done" else "")
         finally:
             for submitter in self._submitters:
                 submitter.stop()
@@ -224,13 +224,14 @@ class RoundStory:
         return Attempt(name=name, is_refused=False, reason=rollout.reason, judged=version, rollout=rollout)
 
     def _statuses(self, policy: str) -> dict[str, PolicyStatus]:
-        """Wait until every node runs the run's policy (again); return what each says of it."""
+        """Wait until every node runs the policy (again), or the fallback; return what each says of it."""
 
         def all_run() -> dict[str, PolicyStatus] | None:
             found = {name: _status_of(agent.socket_path) for name, agent in self._fleet.agents.items()}
-            return found if all(one.policy == policy and one.is_loaded for one in found.values()) else None
+            is_so = all(one.policy == policy and one.is_loaded == bool(policy) for one in found.values())
+            return found if is_so else None
 
-        return self._until(all_run, "every node to run the run's policy")
+        return self._until(all_run, "every node to run what the fleet runs")
 
     # --- waiting --------------------------------------------------------------------------------------
 
