@@ -37,7 +37,7 @@ def test_the_table_has_the_same_lines_whatever_the_links_do() -> None:
     calm = picture({plan.name: UP for plan in PLANS}, set())
     stormy = picture({"quay-1": Sample()}, {"quay-2", "reef-2"})
 
-    assert len(calm) == len(stormy) == len(PLANS) + 5  # title, columns, rule; no panel and no story yet
+    assert len(calm) == len(stormy) == len(PLANS) + 4  # title, columns, rule; no story yet
     assert max(map(len, calm)) <= 80
 
 
