@@ -51,7 +51,9 @@ def served_at_last(path: Path) -> bytes:
 def test_one_connection_too_many_is_told_so_and_served_when_another_has_left(tmp_path: Path) -> None:
     with serving(tmp_path, limit=10, head_timeout_s=600) as path, ExitStack() as held:
         for _ in range(10):
-            held.enter_context(connect(path)).sendall(ASK.replace(b"close", b"keep-alive"))
+            peer = held.enter_context(connect(path))
+            peer.sendall(ASK.replace(b"close", b"keep-alive"))
+            assert peer.recv(65536).startswith(b"HTTP/1.1 200")  # it is counted now
 
         head, _, body = ask(path).partition(b"\r\n\r\n")
 
