@@ -23,6 +23,7 @@ from pathlib import Path
 import msgspec
 import psutil
 
+from benchmarks import federation_memory
 from benchmarks.federation_mqtt import over_mqtt
 from benchmarks.harness import Baseline, BenchmarkError, Goal, Result, Run, result
 from federation.flower.environment import SWITCHES
@@ -112,7 +113,7 @@ def _null_client(blobs: BlobStore, trainer: NullTrainer) -> Callable[[Instructio
 
 
 def measure(run: Run) -> Iterator[Result]:
-    """Measure rounds with 2, 10 and 100 participants over every carrier, and over Flower's simulation."""
+    """Measure rounds of 2, 10 and 100 over every carrier and over Flower's simulation, then memory."""
     if not (TRAIN / "python").exists():
         raise BenchmarkError("the training environment is not there: `make test-train` makes it")
     for nodes, limit_s in GOALS.items():
@@ -120,6 +121,7 @@ def measure(run: Run) -> Iterator[Result]:
         for name, carrier in CARRIERS.items():
             measured = asyncio.run(_rounds(carrier, nodes, run.size(10, 5)))
             yield from _results(name, nodes, limit_s, measured, peer)
+    yield from federation_memory.measure(run)
 
 
 def _results(
