@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -36,13 +37,13 @@ class WeightedMean(Strategy):
         self.spec = spec
         self._current: Arrays = {}
 
+    @abstractmethod
     def choose(self, nodes: Sequence[int], busy: Iterable[int]) -> list[int]:
         """Return whom to ask now.  busy: nodes with an instruction that is not too old to be used."""
-        raise NotImplementedError
 
+    @abstractmethod
     def wanted(self) -> int | None:
         """Return how many usable replies end the wait before the deadline; None: all of this version's."""
-        raise NotImplementedError
 
     def begin(self, arrays: Arrays) -> None:
         """Say what the newest version is."""
