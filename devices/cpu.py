@@ -60,7 +60,7 @@ def runtime_problem() -> str | None:
     """Return why models cannot run on this node, or None. Looks for the packages without importing them."""
     missing = [name for name in ("numpy", "onnxruntime") if find_spec(name) is None]
     if missing:
-        return f"{' and '.join(missing)} not installed: pip install 'skerry[edge]'"
+        return f"{' and '.join(missing)} not installed: in the checkout, pip install -e '.[edge]'"
     return None
 
 

@@ -19,7 +19,7 @@ from policy.guard.sources import RuleSet
 from skerry.errors import RulesError
 
 PACKAGE = "data.skerry.guard"
-INSTALL = "the rules engine is not installed: pip install 'skerry[rules]'"
+INSTALL = "the rules engine is not installed: in the checkout, pip install -r constraints/rules.txt"
 T = TypeVar("T")
 _PLACE = re.compile(r"--> (.+?):(\d+):(\d+)")
 _ERROR = re.compile(r"^error: (.+)$", re.MULTILINE)
