@@ -112,6 +112,8 @@ def _packaged(distribution: str, ending: str) -> Path | None:
 def _magika_settings() -> dict[str, Any]:
     model = locate_builtin_models().get("magika")
     if model is None:
-        raise FileNotFoundError("the magika package is not installed: in the checkout, pip install -e '.[demo]'")
+        raise FileNotFoundError(
+            "the magika package is not installed: in the checkout, pip install -e '.[demo]'"
+        )
     settings: dict[str, Any] = json.loads((model.parent / "config.min.json").read_text(encoding="utf-8"))
     return settings

@@ -206,7 +206,10 @@ def test_without_the_engine_every_task_is_denied_and_told_what_to_install(monkey
     (verdict,) = said(make_guard("rego"), a_task())
 
     assert (verdict.rule, verdict.allowed) == ("rules-unavailable", False)
-    assert verdict.message == "the rules engine is not installed: in the checkout, pip install -r constraints/rules.txt"
+    assert (
+        verdict.message
+        == "the rules engine is not installed: in the checkout, pip install -r constraints/rules.txt"
+    )
 
 
 def test_no_rules_at_all_takes_an_explicit_word() -> None:
