@@ -52,7 +52,7 @@ class AdmissionPolicy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
-    """One reply, decoded as far as it could be. malformed: why it could not be decoded."""
+    """One reply, decoded as far as it could be. refused: what was found before admission saw it."""
 
     instruction_id: str
     node: str
@@ -60,7 +60,7 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     num_examples: object = 0
     arrays: Arrays = {}
     metrics: Mapping[str, object] = {}
-    malformed: str = ""
+    refused: Refused | None = None
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -183,8 +183,8 @@ def _wrong_source(offer: Offer, asked: Mapping[str, Asked], seen: set[str]) -> R
     if offer.instruction_id in seen:
         return Refused(code="duplicate", reason="this instruction has its reply already")
     seen.add(offer.instruction_id)
-    if offer.malformed:
-        return Refused(code="malformed", reason=offer.malformed)
+    if offer.refused is not None:
+        return offer.refused
     if known.version != offer.base_version:
         reason = f"version {known.version} was asked, the reply is about {offer.base_version}"
         return Refused(code="base_version", reason=reason)

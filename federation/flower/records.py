@@ -7,11 +7,11 @@ import math
 from collections.abc import Mapping
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from numpy.typing import NDArray
 
 from federation.admission import Offer
-from federation.values import Scalar
+from federation.values import Refused, Scalar
 from federation.wire import ARRAYS_LIMIT, PACKET_LIMIT_BYTES, Arrays
 
 ARRAYS = "arrays"
@@ -20,6 +20,12 @@ METRICS = "metrics"
 NUM_EXAMPLES = "num-examples"
 #: What NumPy's own file form adds to the bytes of an array, at most.
 _NPY_HEADER_BYTES = 16 * 1024
+_REASON_LIMIT = 300
+#: A refusal that the ledger knows already, as the number of an error of Flower's; Flower's own are below 100.
+_ERROR_NUMBERS = {"malformed": 101, "superseded": 102, "base_version": 103}
+_CODES = {number: code for code, number in _ERROR_NUMBERS.items()}
+#: Flower's own number for a client app that raised; each of Flower's errors is a failure of the node.
+NODE_FAILED = 2
 
 
 class Malformed(Exception):
@@ -69,19 +75,29 @@ def reply_content(
 
 
 def offer_of(message: Message, *, node: str, version: int) -> Offer:
-    """Return a reply as admission judges it; whatever is wrong with its form is said in `malformed`.
+    """Return a reply as admission judges it; a node's failure, or a form that is wrong, as its refusal.
 
     node, version: of the instruction that it answers.
     """
     known = {"instruction_id": message.metadata.reply_to_message_id, "node": node, "base_version": version}
     if message.has_error():
-        return Offer(**known, malformed=f"the node failed: {message.error.reason}"[:300])
+        return Offer(**known, refused=_refusal_of(message.error))
     try:
         arrays, metrics = _two_records(message.content)
         examples = metrics.pop(NUM_EXAMPLES, None)
         return Offer(**known, num_examples=examples, arrays=from_record(arrays), metrics=metrics)
     except Malformed as error:
-        return Offer(**known, malformed=str(error))
+        return Offer(**known, refused=Refused(code="malformed", reason=str(error)))
+
+
+def error_of(code: str, reason: str) -> Error:
+    """Return Flower's error that carries a refusal to admission; offer_of finds the same code in it."""
+    return Error(_ERROR_NUMBERS.get(code, NODE_FAILED), reason)
+
+
+def _refusal_of(error: Error) -> Refused:
+    reason = error.reason or f"it gave no reason (Flower's error {error.code})"
+    return Refused(code=_CODES.get(error.code, "node_error"), reason=reason[:_REASON_LIMIT])
 
 
 def _two_records(content: RecordDict) -> tuple[ArrayRecord, dict[str, object]]:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Iterable, Mapping
 
-from flwr.app import Error, Message
+from flwr.app import Message
 
 from federation.flower import internals
 from federation.flower.journal import Checkpoint, initial_parameters
-from federation.flower.records import ARRAYS, CONFIG, from_record, reply_content
+from federation.flower.records import ARRAYS, CONFIG, error_of, from_record, reply_content
 from federation.grid.base import EventGrid
 from federation.grid.link import Link
 from federation.rounds.channel import (
@@ -37,10 +37,6 @@ from federation.values import Instruction, Refused, RunSpec, Verdict, instructio
 from federation.wire import Arrays, PacketRefused, content_hash, pack, unpack
 from skerry.errors import FederationError
 
-#: Flower's code for a client app that raised: what a node reports as its failure.
-_NODE_FAILED = 2
-#: Flower's code for content that could not be used.
-_UNUSABLE = 1
 #: A wait is asked again after this long, so that a coordinator which forgot it does not keep us for ever.
 _LONGEST_WAIT_S = 600.0
 
@@ -127,12 +123,12 @@ class DurableGrid(EventGrid):
 
 
 def _answer(taken: TakenReply) -> object:
-    if taken.error:
-        return Error(_NODE_FAILED, taken.error)
+    if taken.refused is not None:
+        return error_of(taken.refused.code, taken.refused.reason)
     try:
         return reply_content(unpack(taken.packet), taken.num_examples, taken.metrics)
     except (PacketRefused, TypeError, ValueError) as error:  # Flower's records refuse some values themselves
-        return Error(_UNUSABLE, str(error))
+        return error_of("malformed", str(error))
 
 
 class DurableJournal:

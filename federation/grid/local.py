@@ -5,16 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 
-from flwr.app import Context, Error, Message
+from flwr.app import Context, Message
 
 from federation.flower import internals
 from federation.flower.journal import Journal
+from federation.flower.records import error_of
 from federation.grid.base import EventGrid
 from federation.values import Scalar, instruction_id, node_number
 
 ClientCall = Callable[[Message, Context], Message]
-#: Flower's code for a client app that raised.
-CLIENT_APP_RAISED = 2
 
 
 class LocalGrid(EventGrid):
@@ -68,7 +67,7 @@ class LocalGrid(EventGrid):
         try:
             return self._client(message, self._context(number))
         except Exception as error:  # whatever a client does, it is that node's own failure
-            return internals.reply_of(message, Error(CLIENT_APP_RAISED, f"{type(error).__name__}: {error}"))
+            return internals.reply_of(message, error_of("node_error", f"{type(error).__name__}: {error}"))
 
     def _context(self, number: int) -> Context:
         if number not in self._contexts:

@@ -10,7 +10,7 @@ import struct
 
 import msgspec
 
-from federation.values import Instruction, RunSpec, RunState, Verdict
+from federation.values import Instruction, Refused, RunSpec, RunState, Verdict
 from skerry.errors import FederationError
 
 #: A model of 64 MiB and what is said around it.
@@ -139,7 +139,7 @@ class TakenReply(_Message, frozen=True, kw_only=True):
     packet: bytes = b""
     num_examples: int = 0
     metrics: dict[str, float] = {}
-    error: str = ""  #: why there is no packet
+    refused: Refused | None = None  #: why there is no packet
 
 
 class Taken(_Message, frozen=True, kw_only=True):

@@ -175,11 +175,12 @@ class Office:
         assert reply is not None
         bare = TakenReply(instruction_id=asked.id, node=asked.node)
         if entry.state is ReplyState.REFUSED:
-            return replace(bare, error=entry.reason)
+            return replace(bare, refused=Refused(code=entry.code, reason=entry.reason))
         try:
             packet = self._read(reply.update) if reply.update else self.ledger.payload(asked.id)
         except (BlobError, FederationError) as error:
-            return replace(bare, error=f"its update cannot be read: {error}")
+            reason = f"its update cannot be read: {error}"
+            return replace(bare, refused=Refused(code="malformed", reason=reason))
         return replace(bare, packet=packet, num_examples=reply.num_examples, metrics=reply.metrics)
 
     # --- versions ------------------------------------------------------------------------------------

@@ -79,7 +79,8 @@ POISON: dict[str, tuple[dict[str, Any], str]] = {
     "an unknown instruction": ({"instruction_id": "never"}, "unknown_instruction"),
     "another node's instruction": ({"instruction_id": "n8-3"}, "foreign_node"),
     "another version than asked": ({"base_version": 2}, "base_version"),
-    "undecodable": ({"malformed": "not a packet"}, "malformed"),
+    "undecodable": ({"refused": Refused(code="malformed", reason="not a packet")}, "malformed"),
+    "no reply at all": ({"refused": Refused(code="node_error", reason="out of memory")}, "node_error"),
 }
 
 

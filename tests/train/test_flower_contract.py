@@ -13,10 +13,12 @@ import flwr.serverapp
 import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.common.constant import ErrorCode
 
 from federation.flower import internals
 from federation.flower.environment import SWITCHES
-from federation.flower.records import Malformed, from_record, offer_of, reply_content, to_record
+from federation.flower.records import Malformed, error_of, from_record, offer_of, reply_content, to_record
+from federation.values import Refused
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -141,4 +143,20 @@ def test_an_array_that_lies_about_itself_is_malformed(change: object) -> None:
 def test_a_reply_with_other_records_is_malformed_and_raises_nothing(content: RecordDict) -> None:
     offer = offer_of(internals.reply_of(an_instruction(), content), node="n1", version=0)
 
-    assert offer.malformed
+    assert offer.refused is not None
+    assert offer.refused.code == "malformed"
+
+
+@pytest.mark.parametrize("code", ["node_error", "malformed", "superseded", "base_version"])
+def test_a_refusal_passes_through_flowers_errors_with_its_code(code: str) -> None:
+    failed = internals.reply_of(an_instruction(), error_of(code, "out of memory"))
+
+    assert offer_of(failed, node="n1", version=0).refused == Refused(code=code, reason="out of memory")
+
+
+@pytest.mark.parametrize("number", [value for name, value in vars(ErrorCode).items() if name.isupper()])
+def test_an_error_that_flower_makes_up_is_the_nodes_failure(number: int) -> None:
+    offer = offer_of(internals.reply_of(an_instruction(), Error(number)), node="n1", version=0)
+
+    assert offer.refused is not None
+    assert offer.refused.code == "node_error"
