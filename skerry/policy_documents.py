@@ -31,7 +31,7 @@ class PolicyVersionList(Document, frozen=True, kw_only=True):
 
 
 class NodeProgress(Document, frozen=True, kw_only=True):
-    """One node in a rollout. progress: waiting, told, trying, passed, failed, silent or away."""
+    """One node in a rollout. progress: waiting, told, trying, passed, failed, silent, away or left."""
 
     node: str
     progress: str

@@ -57,9 +57,10 @@ class Book:
         return self.nodes.get(name) or NodePolicy(node=name)
 
     def node_in(self, rollout_id: str, name: str) -> NodePolicy:
-        """Return what a node said in a rollout: its last words there when it has left, else as node()."""
+        """Return what a node was told and said in a rollout: its last words there when it has left."""
         known = self.node(name)
-        return known if known.rollout == rollout_id else self.left.get((rollout_id, name), known)
+        left = self.left.get((rollout_id, name), NodePolicy(node=name))
+        return known if known.rollout == rollout_id else left
 
     def put_version(self, version: PolicyVersion) -> None:
         """Write a version."""

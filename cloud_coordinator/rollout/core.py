@@ -153,12 +153,20 @@ class Rollouts:
                 self.book.node_in(rollout.rollout_id, name),
                 is_canary=is_canary_wave,
                 is_connected=fleet.get(name, False),
+                has_left=self._has_left(rollout, name),
                 at=at,
             )
             for name in members
         }
 
     # --- inside ---------------------------------------------------------------------------------------
+
+    def _has_left(self, rollout: Rollout, node: str) -> bool:
+        """Whether a node runs something else by now, and not only has not been told yet."""
+        runs, active = self.book.node(node).rollout, self.book.active
+        is_over = rollout.state in FINAL and self.book.current.rollout != rollout.rollout_id
+        is_in_another = active is not None and runs == active.rollout_id
+        return runs != rollout.rollout_id and (is_over or is_in_another)
 
     def _open(self, rollout_id: str) -> Rollout:
         rollout = self.book.rollout(rollout_id)

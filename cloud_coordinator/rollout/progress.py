@@ -15,6 +15,8 @@ from skerry.clock import Instant
 ORDER = (Stage.SHADOW, Stage.CANARY, Stage.PARTIAL, Stage.FULL)
 FAILED_STATES = frozenset({"refused", Stage.ROLLED_BACK.value, "off"})
 LOST = frozenset({Progress.FAILED, Progress.SILENT})
+#: What stays true of a node that has left a rollout.
+_ENDS = LOST | {Progress.PASSED}
 
 
 @dataclass(frozen=True)
@@ -43,9 +45,22 @@ class Step:
 
 
 def progress_of(
+    rollout: Rollout, known: NodePolicy, *, is_canary: bool, is_connected: bool, has_left: bool, at: Now
+) -> Progress:
+    """Return how far a node is. In the fleet's wave it has passed once its gate has taken the policy up.
+
+    has_left: it was told something else since; how far it came is what it was then.
+    """
+    if has_left:
+        then = Now(rollout.since.instant, rollout.since.wall_s)
+        came = _progress_of(rollout, known, is_canary=is_canary, is_connected=True, at=then)
+        return came if came in _ENDS else Progress.LEFT
+    return _progress_of(rollout, known, is_canary=is_canary, is_connected=is_connected, at=at)
+
+
+def _progress_of(
     rollout: Rollout, known: NodePolicy, *, is_canary: bool, is_connected: bool, at: Now
 ) -> Progress:
-    """Return how far a node is. In the fleet's wave it has passed once its gate has taken the policy up."""
     if known.rollout == rollout.rollout_id and known.answered:
         if known.state in FAILED_STATES:
             return Progress.FAILED

@@ -145,3 +145,4 @@ class Progress(StrEnum):
     FAILED = "failed"  #: refused there, or rolled back by its gate
     SILENT = "silent"  #: told, connected, and no word for too long: counts as failed
     AWAY = "away"  #: disconnected: neither failed nor passed
+    LEFT = "left"  #: told something else since; its last word here is not kept, or neither pass nor failure

@@ -224,6 +224,61 @@ def test_an_operator_pauses_resumes_and_aborts() -> None:
         there.rollouts.pause("r1", there.at, by="ann")
 
 
+def progress(there: Coordinator, rollout_id: str) -> dict[str, Progress]:
+    return there.rollouts.progress(there.rollouts.book.rollout(rollout_id), there.at, there.fleet)
+
+
+def test_nobody_is_still_trying_what_was_aborted() -> None:
+    there = Coordinator("n1", "n2", "n3", "n4")
+    there.add("a")
+    there.start("a", canaries=("n1", "n2", "n3", "n4"), silence_s=300)
+    there.say("n1", "shadow")
+    there.evidence("n2", "full")
+    there.say("n4", "shadow")
+    there.leave("n4")
+    there.rollouts.abort("r1", there.at, there.fleet, there.tell, by="ann")
+
+    told_to_go_back = {"n1": Progress.LEFT, "n2": Progress.PASSED, "n3": Progress.LEFT}
+    assert progress(there, "r1") == {**told_to_go_back, "n4": Progress.AWAY}
+    there.wait(400)
+    there.come_back("n4")
+    assert progress(there, "r1") == {**told_to_go_back, "n4": Progress.LEFT}
+
+
+def test_a_rollback_shows_who_caused_it_and_that_the_others_left() -> None:
+    there = Coordinator("n1", "n2", "n3")
+    there.add("a")
+    there.start("a", canaries=("n1", "n2", "n3"), canary_failures=0.5)
+    there.say("n1", "shadow")
+    there.say("n2", "refused", "no such operator")
+    there.wait(700)
+
+    assert there.only.state is RolloutState.ROLLED_BACK
+    assert progress(there, "r1") == {"n1": Progress.LEFT, "n2": Progress.FAILED, "n3": Progress.SILENT}
+
+
+def test_a_node_in_a_newer_rollout_does_not_wait_for_the_older_one() -> None:
+    there = Coordinator("n1", "n2", "n3")
+    there.add("a")
+    there.add("b")
+    there.leave("n3")
+    there.done("a")
+    there.start("b", canaries=("n2",))
+
+    assert progress(there, "r1") == {"n1": Progress.PASSED, "n2": Progress.LEFT, "n3": Progress.AWAY}
+
+
+def test_a_node_that_waits_shows_nothing_of_an_earlier_rollout() -> None:
+    there = Coordinator("n1", "n2")
+    there.add("a")
+    there.add("b")
+    there.done("a")
+    there.say("n2", "shadow", "began")
+    there.start("b")
+
+    assert there.rollouts.book.node_in("r2", "n2").state == ""
+
+
 def test_a_version_that_does_not_beat_the_fallback_never_becomes_a_canary_unasked() -> None:
     there = Coordinator("n1")
     version = there.add("a", a_comparison(0.9), a_comparison(1.03))
