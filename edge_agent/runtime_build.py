@@ -166,7 +166,10 @@ def _facts(settings: AgentSettings, enrolment: Enrolment | None, inventory: Inve
 def _queue_limits(settings: AgentSettings) -> QueueLimits:
     queue = settings.queue
     return QueueLimits(
-        max_bytes=queue.max_bytes, free_floor_bytes=queue.min_free_bytes, keep_ended=queue.keep_ended
+        max_bytes=queue.max_bytes,
+        free_floor_bytes=queue.min_free_bytes,
+        keep_ended=queue.keep_ended,
+        synchronous=queue.synchronous,
     )
 
 

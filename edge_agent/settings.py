@@ -6,7 +6,7 @@ import re
 import socket
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -71,6 +71,8 @@ class QueueSettings(_Table, frozen=True, kw_only=True):
     max_bytes: Bytes = 1024 * MIB  #: cap of the database; above it, submits are refused
     min_free_bytes: Annotated[int, Meta(ge=0)] = 64 * MIB  #: free space on the disk that is left alone
     keep_ended: Annotated[int, Meta(ge=0)] = 20_000  #: ended tasks that are kept for a look
+    #: "full": no power cut takes what was acknowledged; "normal": it may take the newest, and spares the disk
+    synchronous: Literal["full", "normal"] = "full"
 
 
 class ContentSettings(_Table, frozen=True, kw_only=True):

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import msgspec
 
 from skerry.task import DOCUMENT_LIMIT_BYTES
 
 MIB = 1024 * 1024
+#: How hard a commit is written down. docs/explanation/queue-promises.md: what each level loses at a power cut.
+Synchronous = Literal["full", "normal"]
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """The bounds of one store."""
 
+    synchronous: Synchronous = "full"  #: "normal" gives a power cut the newest acknowledged commits
     max_bytes: int = 1024 * MIB  #: of the database file
     #: Kept free below max_bytes for the ends and reports of what was accepted; at most a tenth of max_bytes.
     reserve_bytes: int = 64 * MIB

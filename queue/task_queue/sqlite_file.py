@@ -16,11 +16,11 @@ from skerry.database import (
     upgrade,
 )
 from skerry.sql import load_schema
+from task_queue.limits import Synchronous
 from task_queue.queries import PACKAGE
 
-#: Set on every connection. FULL: an acknowledged commit survives a power cut; NORMAL forgets the last ones.
+#: Set on every connection.
 _SETTINGS = (
-    "synchronous = FULL",
     "cache_size = -8192",
     "foreign_keys = ON",
     "mmap_size = 0",
@@ -31,9 +31,10 @@ _SETTINGS = (
 _WAL_LIMIT_BYTES = 16 * 1024 * 1024
 
 
-def open_writer(path: Path, *, max_bytes: int) -> apsw.Connection:
+def open_writer(path: Path, *, max_bytes: int, synchronous: Synchronous = "full") -> apsw.Connection:
     """Return the one connection that writes and checkpoints, with the schema brought up to date.
 
+    synchronous: with "full" an acknowledged commit survives a power cut; "normal" forgets the last ones.
     Raises StoreTooNew for a newer schema (the file is not touched) and StorageFailed.
     """
     with translated(path):
@@ -44,7 +45,7 @@ def open_writer(path: Path, *, max_bytes: int) -> apsw.Connection:
             if not pragma(db, "user_version"):
                 db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # has an effect before the first table only
             db.execute("PRAGMA journal_mode = WAL")
-            configure(db, _SETTINGS)
+            configure(db, (f"synchronous = {synchronous.upper()}", *_SETTINGS))
             db.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT_BYTES}")
             db.execute("PRAGMA wal_autocheckpoint = 1000")
             upgrade(db, schema)

@@ -90,7 +90,9 @@ class SqliteStore:
         return store
 
     def _connect(self) -> None:
-        self._db = sqlite_file.open_writer(self._path, max_bytes=self._limits.max_bytes)
+        self._db = sqlite_file.open_writer(
+            self._path, max_bytes=self._limits.max_bytes, synchronous=self._limits.synchronous
+        )
         try:
             self._tables = SqliteTables(self._db)
             with translated(self._path):
