@@ -1,14 +1,18 @@
 """The embedded Rego engine behind three calls. Owns every contact with `regorus`, its errors included.
 
-An engine belongs to the thread that made it: used from another one it panics. Must not know of tasks.
+An engine belongs to the thread that made it: used from another one it panics, dropped by another one it is
+never freed and says so on standard error. Must not know of tasks.
 """
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
+import itertools
 import os
 import re
+import threading
+import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import Any, TypeVar
@@ -66,6 +70,44 @@ class Engine:
             if type(error).__name__ != "PanicException":
                 raise
             raise RulesError(f"the rules engine failed: {error}") from error
+
+
+class _Thread(threading.local):
+    """What one thread holds: number of a set of engines → whether that set is still there, and the engine."""
+
+    def __init__(self) -> None:
+        self.held: dict[int, tuple[weakref.ref[Engines], Engine]] = {}
+
+
+#: Hangs on the module, not on a set: a thread-local value goes with its owner, by the hand of the thread that
+#: drops the owner; this one goes with its own thread.
+_THREAD = _Thread()
+_NUMBERS = itertools.count()
+
+
+class Engines:
+    """One rule set's engines, one a thread: each is made, used and dropped by its own thread alone."""
+
+    def __init__(self, rules: RuleSet) -> None:
+        """Make none yet."""
+        self._rules = rules
+        self._number = next(_NUMBERS)
+
+    def here(self) -> Engine:
+        """Return the calling thread's engine; the first call makes it.  Raises RulesError."""
+        held = _THREAD.held.get(self._number)
+        return self.keep(Engine(self._rules)) if held is None else held[1]
+
+    def keep(self, engine: Engine) -> Engine:
+        """Make an engine the calling thread's own, and drop here what sets that are gone left behind."""
+        for number in [number for number, (owner, _) in _THREAD.held.items() if owner() is None]:
+            del _THREAD.held[number]
+        _THREAD.held[self._number] = (weakref.ref(self), engine)
+        return engine
+
+    def forget(self) -> None:
+        """Drop the calling thread's engine: the next call makes another."""
+        _THREAD.held.pop(self._number, None)
 
 
 def _in_words(text: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from policy.decide import LIVE_PREFIX
-from policy.guard.engine import Engine
+from policy.guard.engine import Engines
 from policy.guard.facts import (
     DeviceFacts,
     LiveFacts,
@@ -50,9 +50,8 @@ class Denial(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Thread(threading.local):
-    """What each thread has for itself: its engine, and its cache with it."""
+    """What each thread has for itself beside its engine."""
 
-    engine: Engine | None = None
     task: tuple[TaskSpec, TaskFacts] | None = None
 
     def __init__(self) -> None:
@@ -64,16 +63,17 @@ class RegoGuard:
 
     def __init__(self, rules: RuleSet) -> None:
         """Load and check the rules.  Raises RulesError with file, line and column."""
-        self._rules = rules
         self._enforcements: Mapping[str, Enforcement] = rules.enforcements
+        self._engines = Engines(rules)
         self._own = _Thread()
-        report = _checked(self._engine())
+        report = _checked(self._engines.here().tree())
         self._task_key = key_of(_below("task", report.static_facts))
         self._node_key = key_of(_below("node", report.static_facts))
         self._device_key = key_of(_below("device", report.static_facts))
         self.has_live_rules = LIVE in report.heads
         self.revision = rules.revision
         self._try(report)
+        self._engines.forget()  # who makes a guard is often not the thread that uses it
 
     def verdicts(self, task: TaskSpec, node: NodeView, devices: Sequence[Device]) -> list[Verdicts]:
         """Return what the rules say on each device, in order; cached by the facts that the rules read."""
@@ -123,10 +123,10 @@ class RegoGuard:
         except (msgspec.ValidationError, msgspec.EncodeError) as error:
             return (_denied("input-schema", f"the facts for the rules are not valid: {error}"),), False
         try:
-            said = self._engine().evaluate(rule, document)
+            said = self._engines.here().evaluate(rule, document)
             denials = msgspec.json.decode(said, type=list[Denial])
         except (RulesError, msgspec.DecodeError) as error:
-            self._own.engine = None  # after a panic an engine is not to be trusted
+            self._engines.forget()  # after a panic an engine is not to be trusted
             return (_denied(UNAVAILABLE, f"the rules could not be evaluated: {error}"),), False
         return tuple(self._verdict(denial, rule) for denial in sorted(denials, key=_order)), True
 
@@ -140,19 +140,14 @@ class RegoGuard:
             case "dryrun":
                 return Verdict(rule=name, allowed=True, message=f"would be denied: {denial.msg}")
 
-    def _engine(self) -> Engine:
-        if self._own.engine is None:
-            self._own.engine = Engine(self._rules)
-        return self._own.engine
-
     def _try(self, report: Report) -> None:
         """Evaluate once on an ordinary task: unsafe variables and unknown functions show only then."""
         for rule in sorted({STATIC, LIVE} & report.heads):
-            self._engine().evaluate(rule, _SAMPLE)
+            self._engines.here().evaluate(rule, _SAMPLE)
 
 
-def _checked(engine: Engine) -> Report:
-    report = lint(engine.tree())
+def _checked(tree: list[Any]) -> Report:
+    report = lint(tree)
     if report.findings:
         first, *others = report.findings
         raise RulesError(f"{first} (and {len(others)} more)" if others else str(first))

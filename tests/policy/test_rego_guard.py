@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import threading
+import weakref
 from typing import Any
 
 import pytest
@@ -257,7 +259,7 @@ def test_a_panic_inside_the_engine_denies_and_the_next_task_is_served(capfd: Any
     thread = threading.Thread(target=lend_an_engine)
     thread.start()
     ready.wait(10)
-    guard._own.engine = made[0]  # using another thread's engine is a panic
+    guard._engines.keep(made[0])  # using another thread's engine is a panic
 
     (verdict,) = said(guard, a_task())
     go_on.set()
@@ -321,6 +323,54 @@ def test_one_guard_serves_several_threads(shipped: RegoGuard) -> None:
         thread.join()
 
     assert [verdicts[0].rule for verdicts in found] == ["residency"] * 4
+
+
+@pytest.fixture
+def unraisable(monkeypatch: Any) -> list[str]:
+    """What nobody could be told of: the engine's complaint when another thread drops it is of that kind."""
+    found: list[str] = []
+    monkeypatch.setattr("sys.unraisablehook", lambda said: found.append(str(said.exc_value)))
+    return found
+
+
+def test_a_guard_may_be_dropped_while_other_threads_that_used_it_live_on(unraisable: list[str]) -> None:
+    guards, used, go_on = [RegoGuard(read_rules())], threading.Event(), threading.Event()
+
+    def use() -> None:
+        said(guards[0], PII)
+        used.set()
+        go_on.wait(10)
+
+    thread = threading.Thread(target=use)
+    thread.start()
+    assert used.wait(10)
+    guards.clear()
+    gc.collect()
+    go_on.set()
+    thread.join()
+
+    assert unraisable == []
+
+
+def test_a_guard_may_be_dropped_by_another_thread_than_made_it(unraisable: list[str]) -> None:
+    guards = [RegoGuard(read_rules())]
+    said(guards[0], PII)
+
+    thread = threading.Thread(target=guards.clear)
+    thread.start()
+    thread.join()
+
+    assert unraisable == []
+
+
+def test_a_thread_keeps_no_engine_of_guards_that_are_gone() -> None:
+    guards = [RegoGuard(read_rules()) for _ in range(5)]
+    seen = [weakref.ref(guard._engines.here()) for guard in guards]
+
+    guards.clear()
+    said(RegoGuard(read_rules()), PII)
+
+    assert [ref() for ref in seen] == [None] * 5
 
 
 def test_the_revision_names_rules_and_data() -> None:
