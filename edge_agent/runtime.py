@@ -33,6 +33,7 @@ from task_queue.operations import Cancel, Changed, Enqueue, Enqueued, Refused, R
 from task_queue.store import TaskFilter, TaskRecord
 
 if TYPE_CHECKING:
+    from edge_agent.content import Remote
     from edge_agent.policy_holder import PolicyHolder
     from edge_agent.uplink import Uplink
     from skerry.identity import Enrolment
@@ -47,8 +48,10 @@ SAVE_PROFILE_EVERY_S = 60.0
 class Agent:
     """One node's agent on one event loop. `start` and `stop` once each; implements AgentFacade."""
 
-    def __init__(self, parts: Parts, *, transport: Transport | None = None) -> None:
-        """Take over what was opened; nothing runs yet. transport: instead of the settings'."""
+    def __init__(
+        self, parts: Parts, *, transport: Transport | None = None, remote: Remote | None = None
+    ) -> None:
+        """Take over what was opened; nothing runs yet. transport, remote: instead of the settings'."""
         self.parts = parts
         self._transport = transport
         self.started_at = parts.clock.now()
@@ -70,11 +73,11 @@ class Agent:
         )
         self.loop = CoreLoop(core, parts.writer, parts.clock)
         self.loop.perform = self._perform
-        self.content = build_content(parts)
+        self.content = build_content(parts, remote)
         self._attempts = Attempts(parts.executors, parts.blobs, self._attempt_ended, self.content.make_room)
         newest = parts.store.find(TaskFilter(limit=1))
         floor_ms = max((millisecond_of(record.task_id) for record in newest), default=0)
-        self._ids = TaskIdSource(parts.clock.wall_s, floor_ms=floor_ms)
+        self._ids = TaskIdSource(parts.clock.wall_s, floor_ms=floor_ms, random_bits=parts.rng.getrandbits)
 
     # --- life
 

@@ -189,9 +189,12 @@ def _mqtt(settings: AgentSettings, enrolment: Enrolment | None) -> MqttSettings:
     return mqtt
 
 
-def build_content(parts: Parts) -> ContentCache:
-    """Return the content cache, with the coordinator behind it on an enrolled node."""
-    remote = _remote(parts)
+def build_content(parts: Parts, remote: Remote | None = None) -> ContentCache:
+    """Return the content cache, with the coordinator behind it on an enrolled node.
+
+    remote: instead of the one that the settings name.
+    """
+    remote = remote or _remote(parts)
 
     async def referenced() -> frozenset[str]:
         return await asyncio.wrap_future(parts.writer.read(needed_contents))

@@ -54,10 +54,18 @@ class MemoryBroker:
     def pump(self, until_s: float) -> None:
         """Let everything happen that is due up to then, in order, and move the clock there."""
         while self._due and self._due[0][0] <= until_s:
-            when_s, _, action = heapq.heappop(self._due)
-            self.now_s = max(self.now_s, when_s)
-            action()
+            self.pump_one()
         self.now_s = max(self.now_s, until_s)
+
+    def next_due_s(self) -> float | None:
+        """Return when the next thing happens, None when nothing will."""
+        return self._due[0][0] if self._due else None
+
+    def pump_one(self) -> None:
+        """Let the next thing happen, and move the clock to it."""
+        when_s, _, action = heapq.heappop(self._due)
+        self.now_s = max(self.now_s, when_s)
+        action()
 
     # --- faults ----------------------------------------------------------------------------------------
 
@@ -102,6 +110,12 @@ class MemoryBroker:
 
     def leave(self, client: MemoryTransport) -> None:
         """Let a client go in order: no will."""
+        self._forget(client)
+
+    def bury(self, client: MemoryTransport) -> None:
+        """Publish the will of a client whose process is gone, unless its wire is cut as well."""
+        if self._clients.get(client.client_id) is client and client.client_id not in self._partitioned:
+            self._disconnect(client, "the process is gone")
         self._forget(client)
 
     def publish(self, client: MemoryTransport, topic: str, payload: bytes, *, retain: bool) -> None:
@@ -225,6 +239,13 @@ class MemoryTransport:
         self._listener = None
         self._is_up = False
         self._broker.leave(self)
+
+    def die(self) -> None:
+        """End as a killed process does: the broker notices, and publishes the will."""
+        self._listener = None
+        if self._is_up:
+            self._is_up = False
+            self._broker.bury(self)
 
     # --- the broker's side of the wire -------------------------------------------------------------------
 
