@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
 import json
 import subprocess
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +35,9 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-def load_evidence(name: str, command: str) -> Evidence:
-    """Return the record when it still stands, else an empty one."""
-    content = content_hash()
+def load_evidence(name: str, command: str, exercised: Sequence[str] = _EXERCISED) -> Evidence:
+    """Return the record when it still stands, else an empty one.  exercised: the files it rests on."""
+    content = content_hash(exercised)
     try:
         known = msgspec.json.decode(_path(name).read_bytes(), type=Evidence)
     except FileNotFoundError:
@@ -52,7 +54,33 @@ def save_evidence(record: Evidence) -> None:
     path.write_text(json.dumps(msgspec.to_builtins(record), indent=1) + "\n", encoding="utf-8")
 
 
-def content_hash(folders: tuple[str, ...] = _EXERCISED) -> str:
+def queue_files() -> tuple[str, ...]:
+    """Return what a record of the queue alone rests on: its package, and what that imports of the kernel."""
+    todo = sorted((ROOT / "queue" / "task_queue").rglob("*.py"))
+    kernel: set[Path] = set()
+    while todo:
+        found = {path for path in _kernel_imports(todo.pop()) if path not in kernel}
+        kernel |= found
+        todo += sorted(found)
+    return ("queue/task_queue", *sorted(str(path.relative_to(ROOT)) for path in kernel))
+
+
+def _kernel_imports(path: Path) -> Iterator[Path]:
+    """Yield the files of the kernel's modules that a file imports."""
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+        elif isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        else:
+            continue
+        for name in names:
+            stem = ROOT.joinpath(*name.split("."))
+            candidates = (stem.with_suffix(".py"), stem / "__init__.py")
+            yield from (file for file in candidates if name.startswith("skerry") and file.is_file())
+
+
+def content_hash(folders: Sequence[str] = _EXERCISED) -> str:
     """Return a hash over the tracked source files of the folders."""
     listed = subprocess.run(
         ["git", "ls-files", *folders], cwd=ROOT, capture_output=True, text=True, check=True
