@@ -33,13 +33,21 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     shape, no such command, broken model); timed_out; cancelled; device_fault (the child died or hung: not the
     task's fault).
     result: JSON values.  files: named large outputs written below the executor's output directory.
+    runtime_s: all of it.  load_s: of that, what loading the model took; 0: it was loaded.
+    loaded: content hashes of the models that are loaded now; None: nothing is known of them.
     """
 
     status: str
     result: Any = None
     error: str = ""
     runtime_s: float = 0.0
+    load_s: float = 0.0
+    loaded: tuple[str, ...] | None = None
     files: Mapping[str, Path] = {}
+
+
+#: Ends that say nothing about the device: nobody can tell how it would have gone.
+SAYS_NOTHING = frozenset({"cancelled", "invalid"})
 
 
 class Executor(Protocol):

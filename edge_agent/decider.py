@@ -9,6 +9,7 @@ import msgspec
 from edge_agent.core.ruling import Ruling
 from edge_agent.policy_trial import PolicyTrial
 from policy.decide import Obstacle, decide, obstacle_of
+from policy.device_plan import model_of, with_loading
 from policy.filters import executor_of
 from policy.port import DeviceView, Guard, NodeView, Scheduler
 from policy.profile import RuntimeProfile
@@ -39,7 +40,7 @@ class PolicyDecider:
 
     def __call__(self, task_id: TaskId, task: TaskSpec, node: NodeView, now: Instant) -> Ruling:
         """Return the ruling for this task on this snapshot of the node."""
-        node = self._without_suspects(task, node)
+        node = self._with_loading(task, self._without_suspects(task, node))
 
         def decide_with(scheduler: Scheduler) -> Decision:
             return decide(
@@ -57,13 +58,31 @@ class PolicyDecider:
             decision = decide_with(self.scheduler)
         else:
             decision = self.trial.decide(task_id, task, node, now, self.scheduler, decide_with)
-        chosen = next((v.device for v in node.devices if v.device.device_id == decision.device), None)
-        return Ruling(
+        chosen = next((v for v in node.devices if v.device.device_id == decision.device), None)
+        ruling = Ruling(
             decision=decision,
             device_id=decision.device,
-            runtime_s=self.profile.expected_s(task, chosen) if chosen is not None else 0.0,
+            runtime_s=0.0,
             is_permanent=obstacle_of(decision) is Obstacle.PERMANENT,
         )
+        return ruling if chosen is None else self._expecting(ruling, task, chosen)
+
+    def _expecting(self, ruling: Ruling, task: TaskSpec, chosen: DeviceView) -> Ruling:
+        return msgspec.structs.replace(
+            ruling,
+            runtime_s=self.profile.expected_s(task, chosen.device),
+            is_measured=self.profile.has_measured(task.kind, chosen.device),
+            load_s=chosen.offer.load_s,
+        )
+
+    def _with_loading(self, task: TaskSpec, node: NodeView) -> NodeView:
+        """Say on each device what loading the task's model takes there."""
+        if not (model := model_of(task)):
+            return node
+        load_s = [self.profile.load_s(model, view.device) for view in node.devices]
+        if not any(load_s):
+            return node
+        return msgspec.structs.replace(node, devices=tuple(with_loading(node.devices, load_s)))
 
     def _without_suspects(self, task: TaskSpec, node: NodeView) -> NodeView:
         """A device counts as out of use for a task whose executor on it is; other executors go on."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from devices.port import Report
+from devices.port import SAYS_NOTHING, Report
 from policy.device_plan import energies_of
 from policy.gate.core import Deal, Gate
 from policy.gate.state import Arm, Stage
@@ -23,8 +23,6 @@ from skerry.errors import PolicyError
 from skerry.task import TaskSpec
 
 DecideWith = Callable[[Scheduler], Decision]
-#: Ends that say nothing about the device that was chosen.
-SAYS_NOTHING = frozenset({"cancelled", "invalid"})
 
 
 class Failure(NamedTuple):

@@ -291,7 +291,9 @@ class Agent:
     def _record_runtime(self, action: do.RecordRuntime) -> None:
         device = next((d for d in self.parts.inventory.devices if d.device_id == action.device_id), None)
         if device is not None:
-            self.parts.decider.profile.observe(action.kind, device, action.runtime_s)
+            profile = self.parts.decider.profile
+            profile.observe(action.kind, device, action.runtime_s)
+            profile.observe_load(action.model, device, action.load_s)
             self.measured += 1
 
     # --- chores

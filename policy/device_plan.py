@@ -38,6 +38,10 @@ class DevicePlan:
         return self.own_cost + self.added_cost
 
 
+#: Share of a device's power that it draws while it loads a model.
+LOADING_POWER = 0.5
+
+
 def model_of(task: TaskSpec) -> str:
     """Return the name under which a device keeps what the task needs loaded."""
     return task.spec.model if isinstance(task.spec, OnnxSpec) else ""
@@ -58,12 +62,15 @@ def reserved_of(task: TaskSpec, view: DeviceView, runtime_s: float) -> Reserved:
     )
 
 
-def waiting_of(task: TaskSpec, *, runtime_s: float, age_s: float, rule: QueueRule) -> Reserved:
+def waiting_of(
+    task: TaskSpec, *, runtime_s: float, age_s: float, rule: QueueRule, load_s: float = 0.0
+) -> Reserved:
     """Return a task that waits in a queue as schedulers see it.  age_s: since its deadline began to run."""
     weight = priority_weight(task.priority)
     deadline_s = math.inf if task.deadline_s is None else task.deadline_s - age_s
     return Reserved(
         runtime_s=runtime_s,
+        load_s=load_s,
         model=model_of(task),
         weight=weight,
         deadline_s=deadline_s,
@@ -100,6 +107,20 @@ def _energy_of(view: DeviceView, runtime_s: float) -> float | None:
     if view.offer.energy_j is not None:
         return view.offer.energy_j
     return None if view.device.power_w is None else view.device.power_w * runtime_s
+
+
+def with_loading(views: Sequence[DeviceView], load_s: Sequence[float]) -> list[DeviceView]:
+    """Return the views with what loading the task's model takes on each; energy only if all tell it."""
+    counts_energy = all(view.device.power_w is not None for view in views)
+    return [
+        _with_loading(view, one, (view.device.power_w or 0.0) if counts_energy else 0.0)
+        for view, one in zip(views, load_s, strict=True)
+    ]
+
+
+def _with_loading(view: DeviceView, load_s: float, power_w: float) -> DeviceView:
+    offer = msgspec.structs.replace(view.offer, load_s=load_s, load_j=LOADING_POWER * power_w * load_s)
+    return msgspec.structs.replace(view, offer=offer)
 
 
 def plan_device(

@@ -9,11 +9,14 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Iterable
+from typing import TypeVar
 
 import msgspec
 
 from skerry.node import Device
 from skerry.task import OnnxSpec, TaskSpec
+
+K = TypeVar("K")
 
 #: Weight of a new measurement: the last ten or so decide, one outlier moves the mean by a fifth.
 WEIGHT = 0.2
@@ -32,17 +35,21 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     mean_s: float  #: exponentially weighted mean of the run times, seconds
     count: int
     speed: float = 1.0  #: the device's nominal speed when it was measured
+    is_load: bool = False  #: of loading a model: `kind` is the model's content hash
 
 
 class RuntimeProfile:
-    """Exponentially weighted mean run times by (task kind, device); the least recently measured leave first.
+    """Exponentially weighted mean run times by (task kind, device), and load times by (model, device).
 
+    The least recently measured leave first.
     scope: prefixes device ids where they are unique only on their node (at the coordinator: the node's name).
     """
 
     def __init__(self, *, limit: int = 4096) -> None:
-        """Hold at most limit pairs."""
+        """Hold at most limit pairs of each."""
         self._limit = limit
+        self._loads: OrderedDict[tuple[str, str], Measured] = OrderedDict()
+        self._last_load: OrderedDict[str, Measured] = OrderedDict()
         self._measured: OrderedDict[tuple[str, str], Measured] = OrderedDict()
         self._last_of_kind: OrderedDict[str, Measured] = OrderedDict()
 
@@ -55,11 +62,25 @@ class RuntimeProfile:
         if not math.isfinite(runtime_s) or runtime_s < 0:
             return
         key = (kind, _name(scope, device))
-        runtime_s = max(runtime_s, SHORTEST_S)
-        before = self._measured.get(key)
-        mean_s = runtime_s if before is None else before.mean_s + WEIGHT * (runtime_s - before.mean_s)
-        count = 1 if before is None else before.count + 1
+        mean_s, count = _after(self._measured.get(key), runtime_s)
         self._keep(Measured(kind=kind, device=key[1], mean_s=mean_s, count=count, speed=device.speed))
+
+    def observe_load(self, model: str, device: Device, load_s: float) -> None:
+        """Take in how long a device took to load a model, seconds; 0 says that it was loaded already."""
+        if not math.isfinite(load_s) or load_s <= 0:
+            return
+        key = (model, device.device_id)
+        mean_s, count = _after(self._loads.get(key), load_s)
+        self._keep(Measured(kind=model, device=key[1], mean_s=mean_s, count=count, is_load=True))
+
+    def load_s(self, model: str, device: Device) -> float:
+        """Return what loading a model takes, seconds: measured here, else elsewhere, else 0 (not known)."""
+        known = self._loads.get((model, device.device_id)) or self._last_load.get(model)
+        return known.mean_s if known else 0.0
+
+    def has_measured(self, kind: str, device: Device) -> bool:
+        """Decide whether a run time was measured, so that an expectation is more than an estimate."""
+        return (kind, device.device_id) in self._measured
 
     def expected_s(self, task: TaskSpec, device: Device, *, scope: str = "") -> float:
         """Return the expected run time, seconds: measured here, else scaled from elsewhere, else a prior."""
@@ -76,7 +97,7 @@ class RuntimeProfile:
 
     def dump(self) -> list[Measured]:
         """Return everything measured, the least recently measured first."""
-        return list(self._measured.values())
+        return [*self._measured.values(), *self._loads.values()]
 
     def load(self, measured: Iterable[Measured]) -> None:
         """Take in what dump gave, in that order; values that make no sense are left out."""
@@ -85,15 +106,25 @@ class RuntimeProfile:
                 self._keep(one)
 
     def _keep(self, measured: Measured) -> None:
-        key = (measured.kind, measured.device)
-        self._measured[key] = measured
-        self._measured.move_to_end(key)
-        self._last_of_kind[measured.kind] = measured
-        self._last_of_kind.move_to_end(measured.kind)
-        if len(self._measured) > self._limit:
-            self._measured.popitem(last=False)
-        if len(self._last_of_kind) > self._limit:
-            self._last_of_kind.popitem(last=False)
+        table = self._loads if measured.is_load else self._measured
+        last_of = self._last_load if measured.is_load else self._last_of_kind
+        _put(table, (measured.kind, measured.device), measured, self._limit)
+        _put(last_of, measured.kind, measured, self._limit)
+
+
+def _put(table: OrderedDict[K, Measured], key: K, measured: Measured, limit: int) -> None:
+    table[key] = measured
+    table.move_to_end(key)
+    if len(table) > limit:
+        table.popitem(last=False)
+
+
+def _after(before: Measured | None, value_s: float) -> tuple[float, int]:
+    """The mean and the count after one more measurement."""
+    value_s = max(value_s, SHORTEST_S)
+    if before is None:
+        return value_s, 1
+    return before.mean_s + WEIGHT * (value_s - before.mean_s), before.count + 1
 
 
 def _name(scope: str, device: Device) -> str:

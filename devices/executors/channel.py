@@ -78,6 +78,8 @@ class Result(_Message, frozen=True, kw_only=True):
     result: Any = None
     error: str = ""
     runtime_s: float = 0.0
+    load_s: float = 0.0
+    loaded: tuple[str, ...] | None = None
     files: dict[str, str] = {}
 
 

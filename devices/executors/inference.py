@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import onnxruntime as ort
 from onnxruntime.capi import (
@@ -95,22 +96,34 @@ class Models:
         self._loaded: OrderedDict[str, Model] = OrderedDict()
         self._lock = threading.Lock()
 
-    def get(self, content: str, blobs: dict[str, str]) -> Model:
-        """Return the model, loading it from exactly the bytes that were verified against its hash."""
+    @property
+    def loaded(self) -> tuple[str, ...]:
+        """The models that are loaded, the least recently used first."""
         with self._lock:
+            return tuple(self._loaded)
+
+    def get(self, content: str, blobs: dict[str, str]) -> tuple[Model, float]:
+        """Return the model and how long its loading took, s: 0 when it was loaded already.
+
+        It is loaded from exactly the bytes that were verified against its hash.
+        """
+        with self._lock:
+            begun = time.monotonic()
             model = self._loaded.pop(content, None)
+            is_new = model is None
             if model is None:
                 model = Model(read_content(content, blobs, what="model"), self._threads)
             self._loaded[content] = model
             while len(self._loaded) > self._limit:
                 self._loaded.popitem(last=False)
-            return model
+            return model, (time.monotonic() - begun) if is_new else 0.0
 
 
 class _Attempt:
     """A running attempt and how to stop it."""
 
     def __init__(self) -> None:
+        self.load_s = 0.0  #: what loading its model took
         self.stopped = threading.Event()
         self.options = ort.RunOptions()
         self.options.log_severity_level = _ERRORS_ONLY + 1  # a refused run is reported, not printed
@@ -157,6 +170,7 @@ class Inference:
                 run=run.run, status="failed", error=f"{type(error).__name__}: {_first_line(error)}"
             )
         del self._attempts[run.run]
+        result = msgspec.structs.replace(result, load_s=attempt.load_s, loaded=self._models.loaded)
         try:
             self._channel.send(result)
         except ChannelError as error:
@@ -180,7 +194,7 @@ class Inference:
     def _compute(self, run: Run, attempt: _Attempt) -> tuple[dict[str, Any], dict[str, str]]:
         if not isinstance(run.spec, OnnxSpec):
             raise InputRefused("this executor runs models only")
-        model = self._models.get(run.spec.model, run.blobs)
+        model, attempt.load_s = self._models.get(run.spec.model, run.blobs)
         arrays = read_inputs(model.inputs, run.spec.inputs, run.blobs)
         computing = time.monotonic()
         outputs = _infer(model, arrays, attempt)

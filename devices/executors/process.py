@@ -62,6 +62,8 @@ class _Attempt:
             result=result.result,
             error=self.why() if stopped else result.error,
             runtime_s=result.runtime_s,
+            load_s=result.load_s,
+            loaded=result.loaded,
             files=_paths(result.files),
         )
 
@@ -127,9 +129,10 @@ class ProcessExecutor:
             async with self._slots:
                 return await self._run(attempt)
         except ChildLost as lost:
+            loaded = () if self._load.kind == "onnx" else None  # what it had loaded went with it
             if attempt.verdict:
-                return Report(status=attempt.verdict, error=attempt.why())
-            return Report(status="device_fault", error=f"{self._found.name}: {lost}")
+                return Report(status=attempt.verdict, error=attempt.why(), loaded=loaded)
+            return Report(status="device_fault", error=f"{self._found.name}: {lost}", loaded=loaded)
         except ChannelError as error:
             return Report(status="invalid", error=f"the task is too large for its executor: {error}")
         finally:

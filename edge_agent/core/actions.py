@@ -74,11 +74,13 @@ class ClearAlarm(_Action, frozen=True, kw_only=True):
 
 
 class RecordRuntime(_Action, frozen=True, kw_only=True):
-    """A success took this long: the next expectation for this kind on this device."""
+    """A success took this long: the next expectation for this kind, and for its model, on this device."""
 
     kind: str
     device_id: str
-    runtime_s: float
+    runtime_s: float  #: without loading
+    model: str = ""
+    load_s: float = 0.0  #: 0: its model was loaded already
 
 
 class Stopped(_Action, frozen=True, kw_only=True):

@@ -6,6 +6,7 @@ from devices.port import Report
 from edge_agent.core.actions import RaiseAlarm, RecordRuntime, RunAttempt, StopAttempt
 from edge_agent.core.entry import Entry, Phase
 from edge_agent.core.events import AttemptEnded
+from edge_agent.core.lately import has_run
 from edge_agent.core.starting import let_content_go
 from edge_agent.core.state import Turn
 from edge_agent.core.storage import commit
@@ -70,15 +71,24 @@ def _report_lost(turn: Turn, entry: Entry) -> None:
 def ended(turn: Turn, entry: Entry, event: AttemptEnded) -> None:
     """Free what an attempt held, and commit its end under its fence, unless the store has one already."""
     let_content_go(turn, entry)
+    has_run(turn, entry, event.report)
     if entry.is_gone or _is_interrupted_for_good(turn, entry, event.report):
         turn.state.remove(entry)
         return
     turn.state.move(entry, Phase.ENDING)
     if event.report.status == "succeeded" and entry.device_id is not None:
-        turn.act(
-            RecordRuntime(kind=entry.task.kind, device_id=entry.device_id, runtime_s=event.report.runtime_s)
-        )
+        turn.act(_measured(entry, entry.device_id, event.report))
     commit(turn, _end(turn, entry, event.report, event.blobs))
+
+
+def _measured(entry: Entry, device_id: str, report: Report) -> RecordRuntime:
+    return RecordRuntime(
+        kind=entry.task.kind,
+        device_id=device_id,
+        runtime_s=report.runtime_s - report.load_s,
+        model=entry.model,
+        load_s=report.load_s,
+    )
 
 
 def _is_interrupted_for_good(turn: Turn, entry: Entry, report: Report) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from edge_agent.core.entry import PENDING, Content, Entry, Phase
+from edge_agent.core.lately import placed
 from edge_agent.core.ruling import Decider, Ruling
 from edge_agent.core.state import Turn
 from edge_agent.core.storage import commit
@@ -36,6 +37,8 @@ def decide_entry(turn: Turn, entry: Entry, decide: Decider) -> None:
     if ruling.device_id is not None and _fits_ever(turn, entry):
         state.move(entry, Phase.WAITING)  # out of the queue it may stand in, before its device changes
         entry.device_id, entry.runtime_s, entry.waits = ruling.device_id, ruling.runtime_s, 0
+        entry.is_measured, entry.load_s = ruling.is_measured, ruling.load_s
+        placed(state, entry)
         state.move(entry, Phase.QUEUED)
     elif ruling.is_permanent or not _fits_ever(turn, entry):
         leave(turn, entry, _why(turn, entry, ruling))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from policy.device_plan import model_of
 from skerry.decision import Decision
 from skerry.fence import Fence
 from skerry.ids import TaskId
@@ -61,7 +62,11 @@ class Entry:
     content_tries: int = 0
     content_message: str = ""
     device_id: str | None = None
-    runtime_s: float = 1.0
+    runtime_s: float = 1.0  #: expected, without loading
+    is_measured: bool = False  #: whether that rests on runs on this device
+    load_s: float = 0.0  #: expected for loading its model, when it is not loaded
+    has_to_load: bool = False  #: its model was not loaded when it began
+    has_been_placed: bool = False  #: some device of this node was chosen for it before
     decision: Decision | None = None
     waits: int = 0  #: how often in a row no device took it
     waiting_since: float = 0.0
@@ -73,6 +78,16 @@ class Entry:
     stop_reason: str = ""  #: why it was asked to stop, "" when it was not: overtime, shutdown, gone
     #: The same task, claimed again while the process of this attempt was not seen to end.
     successor: ClaimedTask | None = field(default=None, repr=False)
+
+    @property
+    def model(self) -> str:
+        """What must be loaded for it; empty: nothing."""
+        return model_of(self.task)
+
+    @property
+    def expected_s(self) -> float:
+        """How long its device will be busy with it, once it has begun."""
+        return self.runtime_s + (self.load_s if self.has_to_load else 0.0)
 
     @property
     def order(self) -> tuple[int, float, int]:

@@ -19,6 +19,8 @@ class Ruling(msgspec.Struct, frozen=True, kw_only=True):
     decision: Decision
     device_id: str | None = None
     runtime_s: float = 1.0  #: expected run time on the device
+    is_measured: bool = False  #: whether that run time rests on runs there, and not on an estimate
+    load_s: float = 0.0  #: what loading its model takes on the device, when it is not loaded
     is_permanent: bool = False
 
 

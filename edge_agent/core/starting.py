@@ -5,6 +5,7 @@ from __future__ import annotations
 from edge_agent.core.actions import FetchContent, LetContentGo
 from edge_agent.core.deciding import leave
 from edge_agent.core.entry import PENDING, Content, Entry, Phase
+from edge_agent.core.lately import begun
 from edge_agent.core.state import Lane, Turn
 from edge_agent.core.storage import commit
 from task_queue.operations import Operation, Start
@@ -23,6 +24,7 @@ def start_what_can(turn: Turn) -> None:
         lane = state.lanes[device_id]
         while lane.free_slots > 0 and (entry := _next_of(turn, lane)) is not None:
             entry.started_at, entry.passed_over_since = turn.uptime_s, None
+            begun(lane, entry)
             state.move(entry, Phase.STARTING)
             starts.append(Start(task_id=entry.task_id, device=device_id, decision=entry.decision))
     if starts:

@@ -14,6 +14,7 @@ from edge_agent.core.actions import Action
 from edge_agent.core.entry import HOLDING, PENDING, Entry, Phase
 from edge_agent.core.limits import Limits
 from policy.device_plan import waiting_of
+from policy.history import UNKNOWN, History
 from policy.port import DeviceView, NodeView, Reserved
 from policy.queue_rule import QueueRule
 from skerry.clock import Instant
@@ -42,6 +43,8 @@ class Lane:
     queue: list[Entry] = field(default_factory=list)
     queued_s: float = 0.0
     running: dict[TaskId, Entry] = field(default_factory=dict)
+    history: History = UNKNOWN
+    loaded: tuple[str, ...] = ()  #: models that its executor holds, as far as it has told
 
     @property
     def free_slots(self) -> int:
@@ -143,6 +146,8 @@ class State:
             self.lanes[device.device_id] = Lane(device)
         else:
             lane.device = device
+            if not device.usable:
+                lane.loaded = ()
 
     def _enter(self, entry: Entry) -> None:
         if entry.phase in PENDING:
@@ -209,16 +214,26 @@ def _device_view(lane: Lane, uptime_s: float, free_memory_bytes: int) -> DeviceV
         running=len(lane.running),
         queued=len(lane.queue),
         free_memory_bytes=lane.device.memory_bytes or free_memory_bytes,
+        resident=lane.loaded,
+        prediction=lane.history.prediction,
+        recent_share=lane.history.share,
+        recent_misses=lane.history.misses,
     )
 
 
 def _reserved(entry: Entry, uptime_s: float) -> Reserved:
     age_s = uptime_s - entry.entered_at
-    return waiting_of(entry.task, runtime_s=entry.runtime_s, age_s=age_s, rule=QueueRule.PRIORITY)
+    return waiting_of(
+        entry.task,
+        runtime_s=entry.runtime_s,
+        load_s=entry.load_s,
+        age_s=age_s,
+        rule=QueueRule.PRIORITY,
+    )
 
 
 def _remaining_s(lane: Lane, uptime_s: float) -> float:
-    return sum(max(0.0, e.runtime_s - (uptime_s - e.started_at)) for e in lane.running.values())
+    return sum(max(0.0, e.expected_s - (uptime_s - e.started_at)) for e in lane.running.values())
 
 
 @dataclass(slots=True)

@@ -6,6 +6,8 @@ import asyncio
 import base64
 import hashlib
 import math
+import os
+import signal
 import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -266,6 +268,35 @@ def test_models_make_room_for_each_other(bench: Bench, model: Path, fill: Path) 
             assert [report.status for report in reports] == ["succeeded", "succeeded"]
 
     bench.play(scenario, bench.executor("onnx", sessions=1))
+
+
+def test_a_report_says_what_loading_took_and_what_is_loaded(bench: Bench, model: Path, fill: Path) -> None:
+    async def scenario(executor: ProcessExecutor) -> None:
+        divide = bench.onnx(model, {"a": floats(1), "b": floats(1)}, number=1)
+        other = bench.onnx(fill, size(2), number=2)
+        cold, warm = await executor.run(divide), await executor.run(divide)
+        both, broken = await executor.run(other), await executor.run(bench.onnx(model, {}, number=3))
+
+        assert 0 < cold.load_s < cold.runtime_s
+        assert warm.load_s == 0
+        names = (divide.spec.model, other.spec.model)  # type: ignore[union-attr]
+        assert (cold.loaded, both.loaded) == (names[:1], names)
+        assert broken.status == "invalid"
+        assert broken.loaded == names[::-1], "the one used last stays longest"
+
+    bench.play(scenario, bench.executor("onnx", sessions=2))
+
+
+def test_what_was_loaded_goes_with_the_child(bench: Bench, fill: Path) -> None:
+    async def scenario(executor: ProcessExecutor) -> None:
+        running = asyncio.create_task(executor.run(bench.onnx(fill, size(2), number=1)))
+        assert (await running).loaded
+        assert executor.child_pid is not None
+        os.kill(executor.child_pid, signal.SIGKILL)
+        report = await executor.run(bench.onnx(fill, size(2), number=2))
+        assert (report.status, report.loaded) == ("device_fault", ())
+
+    bench.play(scenario, bench.executor("onnx"))
 
 
 def test_an_emulated_board_never_claims_less_time_than_it_took(bench: Bench) -> None:

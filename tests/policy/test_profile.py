@@ -86,3 +86,24 @@ def test_a_profile_survives_being_written_down() -> None:
 
     assert again.dump() == profile.dump()
     assert again.expected_s(MODEL, NPU) == 0.1
+
+
+def test_what_loading_a_model_takes_is_measured_here_or_taken_from_elsewhere_and_survives_a_restart() -> None:
+    profile, again = RuntimeProfile(), RuntimeProfile()
+
+    profile.observe_load("m", CPU, 0.4)
+    profile.observe_load("m", CPU, 0.0)  # it was loaded
+    profile.observe_load("m", CPU, float("nan"))
+    again.load(msgspec.json.decode(msgspec.json.encode(profile.dump()), type=list[Measured]))
+
+    assert (again.load_s("m", CPU), again.load_s("m", NPU), again.load_s("other", CPU)) == (0.4, 0.4, 0.0)
+    assert len(again) == 0, "it is no run time"
+    assert not again.has_measured("m", CPU)
+
+
+def test_an_expectation_that_rests_on_runs_is_told_from_an_estimate() -> None:
+    profile = RuntimeProfile()
+    profile.observe("detect", CPU, 0.5)
+
+    assert profile.has_measured("detect", CPU)
+    assert not profile.has_measured("detect", NPU)

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from policy.features import features
+from policy.history import LEARN, RECENT
 from policy.objective import DEFAULT_WEIGHTS, ObjectiveWeights, Terms, reward
 from policy.queue_rule import QueueRule
 from policy.situation import Arrival, Plan, Situation, Waiting, plan
@@ -25,9 +26,6 @@ from twin.fleet.scenario import Scenario
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-#: How fast what devices did lately is forgotten.
-RECENT = 0.05
-LEARN = 0.2
 _MODEL_MB = np.array([float(k.model_mb) for k in KINDS])
 _REFERENCE_S = np.array([k.reference_s for k in KINDS])
 

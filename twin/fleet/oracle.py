@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from policy.features import CLASSES
+from policy.history import LEARN, RECENT
 from policy.objective import DEFAULT_WEIGHTS, ObjectiveWeights, Terms, cost
 from policy.port import Choice, DeviceView, Offer, Reserved
 from policy.queue_rule import QueueRule, queue_key
@@ -17,9 +18,6 @@ from skerry.node import Device
 from skerry.task import OnnxSpec, TaskSpec
 from twin.fleet.kinds import KINDS
 from twin.fleet.scenario import OFFLOAD, Episode
-
-RECENT = 0.05
-LEARN = 0.2
 
 Choose = Callable[[TaskSpec, Sequence[DeviceView], Sequence[float]], Choice]
 

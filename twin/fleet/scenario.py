@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from policy.device_plan import LOADING_POWER
 from policy.features import CLASSES
 from policy.objective import PRIORITY_WEIGHTS
 from twin.fleet.kinds import (
@@ -117,7 +118,7 @@ def _device(index: int, speed: float, rng: np.random.Generator) -> dict[str, Any
         "tail_s": np.zeros(len(KINDS)),
         "unit_j": power_w * unit_s,
         "load_s": load_s,
-        "load_j": power_w * 0.5 * load_s,
+        "load_j": power_w * LOADING_POWER * load_s,
         "memory_mb": memory,
     }
 
