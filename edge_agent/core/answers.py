@@ -25,8 +25,10 @@ from task_queue.operations import (
     Fail,
     Finish,
     HandOver,
+    Ok,
     Operation,
     Park,
+    PutRecurring,
     Refused,
     RefusePlacement,
     Release,
@@ -63,6 +65,8 @@ def take_answer(turn: Turn, operation: Operation, answer: Answer, decide: Decide
         case Enqueue(), Refused(reason="full"):
             # Ended tasks are only forgotten when time is looked at: who was refused may soon find room.
             look_again_by(turn, turn.state.limits.full_retry_s)
+        case PutRecurring(), Ok():
+            look_again_by(turn, 0.0)
         case Replay(), Changed():
             turn.state.want_claim = True
             _notify(turn, answer)
@@ -101,6 +105,8 @@ def _advanced(turn: Turn, answer: Advanced) -> None:
     state.advance_at = turn.uptime_s + min(max(due, 0.01), state.limits.advance_every_s)
     # Whatever ended may have unblocked another task; and a wake-up that was missed is made up for here.
     state.want_claim = True
+    for task_id in answer.fired:
+        turn.act(Notify(task_id=task_id, state=TaskState.READY))
     for task_id, _was in answer.expired:
         turn.act(Notify(task_id=task_id, state=TaskState.EXPIRED))
         end_here(turn, task_id)

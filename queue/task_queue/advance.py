@@ -9,6 +9,7 @@ from skerry.ids import TaskId
 from skerry.messages import Outcome
 from task_queue.awaiting import run_out
 from task_queue.operations import Advance, Advanced
+from task_queue.recurring import fire_due, sooner_with_recurring
 from task_queue.rows import TaskRow
 from task_queue.streams import trim
 from task_queue.task import FINAL, Event, State
@@ -29,12 +30,14 @@ def advance(tx: Transaction, op: Advance) -> Advanced:
     for lane, upto in list(tx.book.trimmed.items()):
         trim(tx, lane, upto)
     _prune(tx, op.limit)
+    fired = fire_due(tx, op.limit)
     return Advanced(
         ready=ready,
         expired=expired + _came_to(State.EXPIRED, elsewhere),
         given_up=_came_to(State.UNKNOWN, elsewhere),
         dropped=dropped,
-        next_due_in_s=_next_due_in_s(tx),
+        fired=fired,
+        next_due_in_s=sooner_with_recurring(tx, _next_due_in_s(tx)),
     )
 
 

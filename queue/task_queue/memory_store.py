@@ -15,6 +15,8 @@ from skerry.messages import Lane, Row
 from task_queue.limits import CHECKPOINT_S, Limits
 from task_queue.memory_tables import MemoryTables
 from task_queue.operations import Answer, Operation
+from task_queue.recurring_row import RecurringRecord
+from task_queue.recurring_row import record_of as recurring_record
 from task_queue.rows import Book, TaskRow, depth_of, record_of
 from task_queue.rules import perform, settle_interrupted
 from task_queue.store import Depth, TaskFilter, TaskRecord
@@ -130,6 +132,11 @@ class MemoryStore:
     def inbox_mark(self, source: str, epoch: str, lane: Lane) -> int:
         """See Store."""
         return self._tables.marks.get((source, epoch, lane), 0)
+
+    def recurring(self, *, now: Instant) -> list[RecurringRecord]:
+        """See Store."""
+        on_s = msgspec.json.decode(self._saved_book, type=Book).powered_on_s(now)
+        return [recurring_record(row, on_s) for row in self._tables.all_recurring()]
 
     def meta(self, name: str) -> Any:
         """See Store."""

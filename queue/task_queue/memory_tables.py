@@ -14,6 +14,7 @@ from skerry.errors import InvalidTransition
 from skerry.fence import Fence
 from skerry.ids import TaskId
 from skerry.messages import Lane
+from task_queue.recurring_tables import MemoryRecurring
 from task_queue.rows import OutboxRow, TaskRow, stored_state
 from task_queue.store import Attempt
 from task_queue.task import FINAL, OPEN, TRANSITIONS, Event, State
@@ -78,11 +79,12 @@ def _entries(row: TaskRow) -> Iterator[tuple[str, Any]]:
         yield "ended", (row.ended_on_s, seq)
 
 
-class MemoryTables:
+class MemoryTables(MemoryRecurring):
     """Tables that live as long as their owner. `undo` takes back everything since the last `keep`."""
 
     def __init__(self) -> None:
         """Start empty."""
+        super().__init__()
         self.rows: dict[int, TaskRow] = {}
         self.index: dict[str, SortedKeys] = defaultdict(SortedKeys)
         self.attempts_of: dict[int, tuple[Attempt, ...]] = {}

@@ -14,6 +14,7 @@ from skerry.decision import Decision
 from skerry.fence import Fence
 from skerry.ids import TaskId
 from skerry.messages import Lane, Outcome
+from skerry.recurring import RecurringSpec
 from skerry.task import TaskSpec
 from task_queue.task import State
 
@@ -186,6 +187,22 @@ class PutMeta(_Value, frozen=True, kw_only=True):
     value: Any
 
 
+class PutRecurring(_Value, frozen=True, kw_only=True):
+    """Keep a recurring task, or give the one with its name another task, schedule or rule.
+
+    recurring_id: an id of its own, for one that is new.
+    """
+
+    recurring_id: TaskId
+    spec: RecurringSpec
+
+
+class DropRecurring(_Value, frozen=True, kw_only=True):
+    """Forget a recurring task; what it has become already goes on."""
+
+    name: str
+
+
 Operation = (
     Enqueue
     | Claim
@@ -208,6 +225,8 @@ Operation = (
     | TrimOutbox
     | MarkInbox
     | PutMeta
+    | PutRecurring
+    | DropRecurring
 )
 
 
@@ -281,6 +300,7 @@ class Advanced(_Value, frozen=True, kw_only=True):
     #: Tasks that are elsewhere and whose time is long over: their end is unknown.
     given_up: tuple[tuple[TaskId, State], ...] = ()
     dropped: tuple[tuple[TaskId, State], ...] = ()  #: placed tasks whose lease ran out before they started
+    fired: tuple[TaskId, ...] = ()  #: tasks that recurring ones have become
     next_due_in_s: float | None = None  #: seconds until time asks for something again
 
 

@@ -228,6 +228,41 @@ WHERE seq = :seq AND number = :number AND fence = :fence AND ended = '';
 SELECT fence, device, started_wall_s, ended, error, runtime_s, decision FROM attempt
 WHERE seq = :seq ORDER BY number;
 
+-- Recurring tasks -------------------------------------------------------------------------------------
+
+-- name: put_recurring
+-- Keep a recurring task with how far it has come.
+INSERT INTO recurring (name, recurring_id, look_on_s, look_wall_s, spec, progress)
+VALUES (:name, :recurring_id, :look_on_s, :look_wall_s, :spec, :progress)
+ON CONFLICT (name) DO UPDATE SET
+    look_on_s = excluded.look_on_s, look_wall_s = excluded.look_wall_s, spec = excluded.spec,
+    progress = excluded.progress;
+
+-- name: delete_recurring
+-- Forget a recurring task.
+DELETE FROM recurring WHERE name = :recurring;
+
+-- name: recurring_by_name
+-- One recurring task.
+SELECT recurring_id, spec, progress FROM recurring WHERE name = :recurring;
+
+-- name: all_recurring
+-- Every recurring task.
+SELECT recurring_id, spec, progress FROM recurring ORDER BY name;
+
+-- name: due_recurring
+-- Recurring tasks to look at: by the powered-on clock, or by the wall clock.
+SELECT recurring_id, spec, progress FROM recurring
+WHERE (look_on_s IS NOT NULL AND look_on_s <= :on_s)
+    OR (look_wall_s IS NOT NULL AND look_wall_s <= :wall_s)
+ORDER BY name LIMIT :limit;
+
+-- name: next_recurring
+-- When to look at one again, by each clock.
+SELECT
+    (SELECT look_on_s FROM recurring WHERE look_on_s IS NOT NULL ORDER BY look_on_s LIMIT 1),
+    (SELECT look_wall_s FROM recurring WHERE look_wall_s IS NOT NULL ORDER BY look_wall_s LIMIT 1);
+
 -- Streams ---------------------------------------------------------------------------------------------
 
 -- name: append_outbox

@@ -73,6 +73,7 @@ class Book(msgspec.Struct):
     outbox: dict[Lane, int] = {}  #: rows waiting, by lane
     outbox_seq: dict[Lane, int] = {}  #: the last sequence number given out
     trimmed: dict[Lane, int] = {}  #: acknowledged up to here, though not all may be deleted yet
+    wall_seen_s: float = 0.0  #: the wall clock when recurring tasks were last looked at: a step back shows
 
     def powered_on_s(self, now: Instant) -> float:
         """Return the store's powered-on seconds; in another boot they go on from the last checkpoint."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from task_queue import accept, advance, attempts, custody, operations, streams
 from task_queue.operations import Answer, Operation
+from task_queue.recurring import drop_recurring, put_recurring
 from task_queue.transaction import Transaction
 
 RULES: dict[type, Callable[[Transaction, Any], Answer]] = {
@@ -31,6 +32,8 @@ RULES: dict[type, Callable[[Transaction, Any], Answer]] = {
     operations.TrimOutbox: streams.trim_outbox,
     operations.MarkInbox: streams.mark_inbox,
     operations.PutMeta: streams.put_meta,
+    operations.PutRecurring: put_recurring,
+    operations.DropRecurring: drop_recurring,
 }
 
 

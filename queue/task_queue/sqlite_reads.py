@@ -13,6 +13,9 @@ from skerry.ids import TaskId
 from skerry.messages import Lane, Row
 from task_queue import sqlite_file
 from task_queue.queries import statements
+from task_queue.recurring_row import RecurringRecord
+from task_queue.recurring_row import record_of as recurring_record
+from task_queue.recurring_tables import recurring_of
 from task_queue.rows import TaskRow, record_of
 from task_queue.sqlite_tables import attempt_of, task_of
 from task_queue.store import Attempt, TaskFilter, TaskRecord
@@ -84,6 +87,10 @@ class SqliteReads:
         """See Store."""
         found = self._read("inbox_mark", source=source, epoch=epoch, lane=lane.value)
         return found[0][0] if found else 0
+
+    def recurring(self, on_s: float) -> list[RecurringRecord]:
+        """See Store.  on_s: the store's powered-on seconds now."""
+        return [recurring_record(recurring_of(columns), on_s) for columns in self._read("all_recurring")]
 
     def meta(self, name: str) -> Any:
         """See Store."""

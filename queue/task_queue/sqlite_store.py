@@ -22,6 +22,7 @@ from task_queue.ballast import Ballast
 from task_queue.limits import CHECKPOINT_S, Limits
 from task_queue.operations import Answer, Enqueue, Operation
 from task_queue.queries import statements
+from task_queue.recurring_row import RecurringRecord
 from task_queue.rows import Book, depth_of
 from task_queue.rules import perform, settle_interrupted
 from task_queue.sqlite_place import Place
@@ -259,6 +260,10 @@ class SqliteStore:
     def inbox_mark(self, source: str, epoch: str, lane: Lane) -> int:
         """See Store."""
         return self._reads.inbox_mark(source, epoch, lane)
+
+    def recurring(self, *, now: Instant) -> list[RecurringRecord]:
+        """See Store."""
+        return self._reads.recurring(msgspec.json.decode(self._saved_book, type=Book).powered_on_s(now))
 
     def meta(self, name: str) -> Any:
         """See Store."""

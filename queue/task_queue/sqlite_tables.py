@@ -13,6 +13,7 @@ from skerry.fence import Fence, parse_fence
 from skerry.ids import TaskId
 from skerry.messages import Lane
 from task_queue.queries import columns_written, statements
+from task_queue.recurring_tables import SqliteRecurring
 from task_queue.rows import OutboxRow, TaskRow, decision_of, packed, stored_state
 from task_queue.store import Attempt
 from task_queue.task import Event, State
@@ -50,7 +51,7 @@ def attempt_of(columns: Sequence[Any]) -> Attempt:
     )
 
 
-class SqliteTables:
+class SqliteTables(SqliteRecurring):
     """Tables on one connection. is_dirty: something was written since it was last cleared."""
 
     def __init__(self, db: apsw.Connection) -> None:

@@ -14,6 +14,7 @@ from skerry.ids import TaskId
 from skerry.messages import Lane, Outcome, Row
 from skerry.task import TaskSpec
 from task_queue.operations import Answer, Operation
+from task_queue.recurring_row import RecurringRecord
 from task_queue.task import State
 
 
@@ -100,6 +101,10 @@ class Store(Protocol):
 
     def inbox_mark(self, source: str, epoch: str, lane: Lane) -> int:
         """Return up to where the source's stream is applied; 0 for an unknown epoch."""
+        ...
+
+    def recurring(self, *, now: Instant) -> list[RecurringRecord]:
+        """Return the recurring tasks, by name."""
         ...
 
     def meta(self, name: str) -> Any:

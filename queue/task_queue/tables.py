@@ -8,12 +8,13 @@ from typing import Protocol
 from skerry.fence import Fence
 from skerry.ids import TaskId
 from skerry.messages import Lane
+from task_queue.recurring_tables import RecurringTables
 from task_queue.rows import OutboxRow, TaskRow
 from task_queue.store import Attempt
 from task_queue.task import Event
 
 
-class Tables(Protocol):
+class Tables(RecurringTables, Protocol):
     """Reads and writes inside one transaction. Selections are in the order named, at most `limit` rows."""
 
     def task(self, task_id: TaskId) -> TaskRow | None:
