@@ -193,11 +193,17 @@ class DecisionRecorded(_Body, frozen=True, kw_only=True, tag_field="kind", tag="
 
 
 class LossReported(_Body, frozen=True, kw_only=True, tag_field="kind", tag="loss.reported"):
-    """Rows that were evicted, expired or dead-lettered, counted since the last report."""
+    """Rows that were evicted, expired, dead-lettered or not let in.
 
-    lost_class: str
+    is_total: the counts are of this store since its epoch began, so that a newer report replaces an older one and
+    a repetition is harmless; otherwise they come on top of what was reported.
+    """
+
+    lost_class: str  #: telemetry, task, history, or the kind of a row
     reason: str
     count: int
+    size_bytes: int = 0
+    is_total: bool = False
 
 
 class StoreSalvaged(_Body, frozen=True, kw_only=True, tag_field="kind", tag="store.salvaged"):

@@ -6,11 +6,14 @@ import msgspec
 
 from skerry.messages import Lane, Outcome, PlacementRefused
 from skerry.task import TaskSpec
+from task_queue.eviction import make_room
 from task_queue.limits import ROW_OVERHEAD_BYTES
 from task_queue.operations import Enqueue, Enqueued, Refused
 from task_queue.rows import TaskRow, fence_of, outcome_of
+from task_queue.store import scoped_key
 from task_queue.task import OPEN, Event, State
 from task_queue.transaction import Transaction, fenced, not_allowed
+from task_queue.watermarks import LOWEST_PRIORITY, RETRY_AFTER_S, Level, level_at, pause_s
 
 
 def enqueue(tx: Transaction, op: Enqueue) -> Enqueued | Refused:
@@ -30,7 +33,7 @@ def _enqueue(tx: Transaction, op: Enqueue) -> Enqueued | Refused:
             if op.placement is None
             else _place_again(tx, known, op)
         )
-    request_key = _key(op.task.tenant, op.task.idempotency_key) if op.placement is None else None
+    request_key = scoped_key(op.task.tenant, op.task.idempotency_key) if op.placement is None else None
     earlier = None if request_key is None else tx.tables.request(request_key)
     if earlier is not None:
         return Enqueued(task_id=earlier, is_new=False)
@@ -40,9 +43,10 @@ def _enqueue(tx: Transaction, op: Enqueue) -> Enqueued | Refused:
 
 def _insert(tx: Transaction, op: Enqueue, body: bytes, request_key: str | None) -> Enqueued:
     task, seq = op.task, tx.book.next_seq()
-    queue_key = _key(task.tenant, task.ordering_key)
+    queue_key = scoped_key(task.tenant, task.ordering_key)
     delay_s = task.delay_s if op.placement is None else None  # a placed task has waited at home
     due_on_s, expires_on_s, deadline_on_s = durations(task, tx.on_s)
+    pause = pause_s(tx.room.share_with(len(body)), task.priority)
     row = TaskRow(
         seq=seq,
         task_id=op.task_id,
@@ -66,8 +70,8 @@ def _insert(tx: Transaction, op: Enqueue, body: bytes, request_key: str | None) 
     )
     tx.tables.insert(row)
     tx.book.count(row.state, 1)
-    tx.room_bytes -= len(body) + ROW_OVERHEAD_BYTES
-    return Enqueued(task_id=op.task_id)
+    tx.room.take(len(body) + ROW_OVERHEAD_BYTES)
+    return Enqueued(task_id=op.task_id, pause_s=pause)
 
 
 def _refuse_for_size(tx: Transaction, op: Enqueue, size: int) -> Refused | None:
@@ -79,16 +83,27 @@ def _refuse_for_size(tx: Transaction, op: Enqueue, size: int) -> Refused | None:
             "put large inputs into the content store and pass their hash",
             task_id=op.task_id,
         )
-    if tx.shortage:
-        return Refused(reason="full", message=tx.shortage, task_id=op.task_id)
-    if size + ROW_OVERHEAD_BYTES > tx.room_bytes:
-        return Refused(
-            reason="full",
-            message=f"the queue holds as much as it may ({limits.max_bytes} bytes): wait until tasks end and "
-            "their reports are acknowledged, or raise the queue's limit in the settings",
-            task_id=op.task_id,
-        )
-    return None
+    return _refuse_for_room(tx, op, size)
+
+
+def _refuse_for_room(tx: Transaction, op: Enqueue, size: int) -> Refused | None:
+    """Refuse when there is no room for this priority, with the seconds after which there may be."""
+    level = level_at(tx.room.share_with(size + ROW_OVERHEAD_BYTES))
+    if level >= Level.SLOWED:
+        make_room(tx)
+        level = level_at(tx.room.share_with(size + ROW_OVERHEAD_BYTES))
+    lowest = LOWEST_PRIORITY[level]
+    if op.task.priority >= lowest:
+        return None
+    taken = (
+        "no task is taken in" if level is Level.CLOSED else f"only tasks of priority {lowest} and above are"
+    )
+    return Refused(
+        reason="full",
+        message=f"{tx.room.why_full()}; {taken}",
+        task_id=op.task_id,
+        retry_after_s=RETRY_AFTER_S[level],
+    )
 
 
 def _place_again(tx: Transaction, row: TaskRow, op: Enqueue) -> Enqueued | Refused:

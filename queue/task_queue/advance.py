@@ -8,6 +8,8 @@ from __future__ import annotations
 from skerry.ids import TaskId
 from skerry.messages import Outcome
 from task_queue.awaiting import run_out
+from task_queue.eviction import make_room
+from task_queue.losses import next_report_on_s
 from task_queue.operations import Advance, Advanced
 from task_queue.recurring import fire_due, sooner_with_recurring
 from task_queue.rows import TaskRow
@@ -31,6 +33,7 @@ def advance(tx: Transaction, op: Advance) -> Advanced:
         trim(tx, lane, upto)
     _prune(tx, op.limit)
     fired = fire_due(tx, op.limit)
+    make_room(tx)
     return Advanced(
         ready=ready,
         expired=expired + _came_to(State.EXPIRED, elsewhere),
@@ -71,18 +74,17 @@ def _lapse(tx: Transaction, limit: int) -> Passed:
 
 
 def _prune(tx: Transaction, limit: int) -> None:
-    """Forget the oldest ended tasks: too old, too many, or (any) when space is short."""
+    """Forget the oldest ended tasks, too old or too many; those that must make room are counted: eviction."""
     kept = sum(tx.book.by_state.get(state, 0) for state in FINAL)
-    surplus = max(0, kept - tx.limits.keep_ended, limit if tx.is_crowded else 0)
+    surplus = min(limit, max(0, kept - tx.limits.keep_ended))
     old = tx.tables.ended_before(tx.on_s - tx.limits.keep_ended_s, limit)
-    rows = old if len(old) >= min(surplus, limit) else tx.tables.ended_before(tx.on_s, min(surplus, limit))
-    for row in rows:
-        tx.tables.delete_task(row)
-        tx.book.count(row.state, -1)
+    for row in old if len(old) >= surplus else tx.tables.ended_before(tx.on_s, surplus):
+        tx.forget(row)
 
 
 def _next_due_in_s(tx: Transaction) -> float | None:
     due, expiry, lapse, overdue = tx.tables.next_times()
     lapse = None if lapse is None else max(lapse, tx.book.renewed_on_s)
-    times = [at for at in (due, expiry, lapse, overdue) if at is not None]
+    told = next_report_on_s(tx)
+    times = [at for at in (due, expiry, lapse, overdue, told) if at is not None]
     return max(0.0, min(times) - tx.on_s) if times else None

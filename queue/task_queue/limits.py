@@ -24,6 +24,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_row_bytes: int = 4 * DOCUMENT_LIMIT_BYTES  #: of one outbox row
     free_floor_bytes: int = 8 * MIB  #: no task is accepted when the file system has less than this
     ballast_bytes: int = 2 * MIB  #: a file that is given up on a full disk, so that the rest can end in order
+    control_ballast_bytes: int = 1 * MIB  #: another one, given up when only the control lane may still write
+    #: Of the write-ahead log, which grows while someone reads in one long transaction: near it the door
+    #: closes, above it only control is written.
+    max_log_bytes: int = 64 * MIB
     #: How long a task that is elsewhere waits for word of its end after its own time, powered-on s: more
     #: than the longest outage promised (72 h), so that the word has come before it is given up.
     await_word_s: float = 96 * 3600.0
@@ -35,7 +39,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         """Above this many bytes in use no task is accepted."""
         return self.max_bytes - min(self.reserve_bytes, self.max_bytes // 10)
 
+    @property
+    def accepted_bytes(self) -> int:
+        """Above this many bytes in use only control is written: what lies between is its reserved room."""
+        return self.max_bytes - min(CONTROL_RESERVE_BYTES, self.max_bytes // 32)
 
+
+#: Room below the cap that only control may use, bytes; at most a thirty-second of the cap.
+CONTROL_RESERVE_BYTES = 8 * MIB
 #: A value kept with PutMeta, bytes of JSON.
 META_LIMIT_BYTES = 64 * 1024
 #: Rows that one commit deletes from the outbox at most: a longer one would hold up the commits behind it.
@@ -44,6 +55,8 @@ TRIM_SLICE = 5000
 UNCOUNTED_LIMIT = 20
 #: What a row costs beside its document, bytes, roughly (indexes, attempt, report).
 ROW_OVERHEAD_BYTES = 1024
+#: What a message costs beside its body, bytes, roughly.
+MESSAGE_OVERHEAD_BYTES = 64
 #: The book is written with every change, and at least this often, seconds: what a power cut can take from the
 #: powered-on clock, and a kill from the latest renewal of placements (which then end earlier, never later).
 CHECKPOINT_S = 30.0

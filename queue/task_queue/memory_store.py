@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from skerry.clock import Instant
+from skerry.errors import StorageFailed
 from skerry.ids import TaskId
 from skerry.messages import Lane, Row
 from task_queue.limits import CHECKPOINT_S, Limits
@@ -18,10 +19,11 @@ from task_queue.operations import Answer, Operation
 from task_queue.recurring_row import RecurringRecord
 from task_queue.recurring_row import record_of as recurring_record
 from task_queue.rows import Book, TaskRow, depth_of, record_of
-from task_queue.rules import perform, settle_interrupted
-from task_queue.store import Depth, TaskFilter, TaskRecord
+from task_queue.rules import is_control, perform, settle_interrupted
+from task_queue.store import Depth, Loss, TaskFilter, TaskRecord
 from task_queue.task import State
 from task_queue.transaction import Transaction
+from task_queue.watermarks import Usage, why_only_control
 
 
 class MemoryStore:
@@ -68,7 +70,14 @@ class MemoryStore:
     def apply(self, operations: Sequence[Operation], *, now: Instant) -> list[Answer]:
         """See Store."""
         answers: list[Answer] = []
-        self._commit(lambda tx: answers.extend(perform(tx, operations)), now)
+
+        def work(tx: Transaction) -> None:
+            answers.extend(perform(tx, operations))
+            why = "" if is_control(operations) else why_only_control(self.usage(), self._limits)
+            if why and self._tables.is_dirty:
+                raise StorageFailed(why)
+
+        self._commit(work, now)
         return answers
 
     def _commit(self, work: Callable[[Transaction], None], now: Instant, *, is_opening: bool = False) -> None:
@@ -88,7 +97,6 @@ class MemoryStore:
         self._tables.keep()
 
     def _transaction(self, on_s: float) -> Transaction:
-        room = self._limits.enqueue_bytes - self._tables.bytes_used
         return Transaction(
             tables=self._tables,
             book=self._book,
@@ -97,8 +105,7 @@ class MemoryStore:
             wall_s=self._wall_s(),
             limits=self._limits,
             reports=self._reports,
-            room_bytes=room,
-            is_crowded=room < self._limits.enqueue_bytes // 5,
+            measure=self.usage,
         )
 
     def _seen(self, row: TaskRow) -> TaskRow:
@@ -146,6 +153,15 @@ class MemoryStore:
         """See Store."""
         return depth_of(self._book, len(self._leases), self._tables.bytes_used)
 
+    def losses(self) -> list[Loss]:
+        """See Store."""
+        return self._tables.losses()
+
+    def usage(self) -> Usage:
+        """See Store. Memory has no file system whose room could run out, and no log."""
+        used = self._tables.bytes_used
+        return Usage(used_bytes=used, file_bytes=used, free_bytes=1 << 60)
+
     def held_placements(self, limit: int = 5000) -> list[TaskId]:
         """See Store."""
         return [self._tables.rows[seq].task_id for (seq,) in islice(self._tables.index["placed"], limit)]
@@ -158,5 +174,14 @@ class MemoryStore:
 
 
 def _matches(row: TaskRow, task_filter: TaskFilter) -> bool:
-    in_states = not task_filter.states or row.state in task_filter.states
-    return in_states and task_filter.kind in (None, row.kind)
+    wanted = task_filter
+    in_states = not wanted.states or row.state in wanted.states
+    is_since = wanted.since_s is None or row.accepted_wall_s >= wanted.since_s
+    is_until = wanted.until_s is None or row.accepted_wall_s < wanted.until_s
+    return (
+        (in_states and is_since and is_until)
+        and wanted.kind in (None, row.kind)
+        and wanted.priority in (None, row.priority)
+        and wanted.queue_key in (None, row.queue_key)
+        and wanted.request_key in (None, row.request_key)
+    )

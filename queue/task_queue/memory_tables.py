@@ -15,8 +15,9 @@ from skerry.fence import Fence
 from skerry.ids import TaskId
 from skerry.messages import Lane
 from task_queue.recurring_tables import MemoryRecurring
+from task_queue.retention import Amount, Amounts, RowClass
 from task_queue.rows import OutboxRow, TaskRow, stored_state
-from task_queue.store import Attempt
+from task_queue.store import Attempt, Loss
 from task_queue.task import FINAL, OPEN, TRANSITIONS, Event, State
 
 _WAITING = frozenset({State.DELAYED, State.BLOCKED, State.READY})
@@ -92,6 +93,7 @@ class MemoryTables(MemoryRecurring):
         self.lane_seqs: dict[Lane, SortedKeys] = {lane: SortedKeys() for lane in Lane}
         self.marks: dict[tuple[str, str, Lane], int] = {}
         self.values: dict[str, bytes] = {}
+        self._losses: dict[tuple[str, str], Loss] = {}
         self.bytes_used = 0
         self._ids: dict[TaskId, int] = {}
         self._requests: dict[str, TaskId] = {}
@@ -271,19 +273,50 @@ class MemoryTables(MemoryRecurring):
         """See Tables."""
         return max(self._coalesced.get((lane, coalesce), ()), default=0)
 
-    def delete_coalesced(self, lane: Lane, coalesce: str) -> int:
+    def delete_coalesced(self, lane: Lane, coalesce: str) -> Amounts:
         """See Tables."""
-        seqs = self._coalesced.get((lane, coalesce), set()).copy()
-        for seq in seqs:
-            self._delete_message(self.lanes[lane][seq])
-        return len(seqs)
+        return self._delete_messages(lane, list(self._coalesced.get((lane, coalesce), ())))
 
-    def trim_outbox(self, lane: Lane, upto: int, limit: int) -> int:
+    def trim_outbox(self, lane: Lane, upto: int, limit: int) -> Amounts:
         """See Tables."""
-        seqs = [seq for seq in islice(self.lane_seqs[lane], limit) if seq <= upto]
-        for seq in seqs:
-            self._delete_message(self.lanes[lane][seq])
-        return len(seqs)
+        return self._delete_messages(
+            lane, [seq for seq in islice(self.lane_seqs[lane], limit) if seq <= upto]
+        )
+
+    def evict_outbox(self, lane: Lane, above: int, limit: int) -> Amounts:
+        """See Tables."""
+        rows = self.lanes[lane]
+        telemetry = (
+            seq for seq in self.lane_seqs[lane].above(above + 1) if rows[seq].row_class is RowClass.TELEMETRY
+        )
+        return self._delete_messages(lane, list(islice(telemetry, limit)))
+
+    def _delete_messages(self, lane: Lane, seqs: Sequence[int]) -> Amounts:
+        gone: Amounts = {}
+        for row in [self.lanes[lane][seq] for seq in seqs]:
+            gone[row.row_class] = gone.get(row.row_class, Amount()).plus(Amount(1, len(row.body)))
+            self._delete_message(row)
+        return gone
+
+    def add_loss(self, lost_class: str, reason: str, amount: Amount) -> None:
+        """See Tables."""
+        before = self._losses.get((lost_class, reason))
+        known = before or Loss(lost_class=lost_class, reason=reason, rows=0, size_bytes=0)
+        rows, size_bytes = known.rows + amount.rows, known.size_bytes + amount.size_bytes
+        self._put_loss(msgspec.structs.replace(known, rows=rows, size_bytes=size_bytes))
+
+    def losses(self) -> list[Loss]:
+        """See Tables."""
+        return [self._losses[key] for key in sorted(self._losses)]
+
+    def losses_told(self, loss: Loss) -> None:
+        """See Tables."""
+        self._put_loss(msgspec.structs.replace(loss, rows_told=loss.rows))
+
+    def _put_loss(self, loss: Loss) -> None:
+        before = dict(self._losses)  # a few entries
+        self._losses[loss.lost_class, loss.reason] = loss
+        self._undo.append(lambda: setattr(self, "_losses", before))
 
     def mark_inbox(self, source: str, epoch: str, lane: Lane, upto: int) -> None:
         """See Tables."""

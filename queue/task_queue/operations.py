@@ -171,6 +171,15 @@ class TrimOutbox(_Value, frozen=True, kw_only=True):
     upto: int
 
 
+class CountLoss(_Value, frozen=True, kw_only=True):
+    """Rows were lost outside the store's own rules (a command that could not be read): count them."""
+
+    lost_class: str
+    reason: str
+    rows: int = 1
+    size_bytes: int = 0
+
+
 class MarkInbox(_Value, frozen=True, kw_only=True):
     """Record that `source`'s stream is applied up to `upto`: committed with what the rows asked for."""
 
@@ -223,6 +232,7 @@ Operation = (
     | Advance
     | AppendOutbox
     | TrimOutbox
+    | CountLoss
     | MarkInbox
     | PutMeta
     | PutRecurring
@@ -235,6 +245,7 @@ class Enqueued(_Value, frozen=True, kw_only=True):
 
     task_id: TaskId
     is_new: bool = True
+    pause_s: float = 0.0  #: room is short: let the producer wait this long for its answer
 
 
 class ClaimedTask(_Value, frozen=True, kw_only=True):
@@ -290,6 +301,7 @@ class Refused(_Value, frozen=True, kw_only=True):
     reason: Reason
     message: str
     task_id: TaskId | None = None
+    retry_after_s: float | None = None  #: of "full": when there may be room again
 
 
 class Advanced(_Value, frozen=True, kw_only=True):
@@ -310,8 +322,12 @@ class Appended(_Value, frozen=True, kw_only=True):
     seq: int
 
 
+class Dropped(_Value, frozen=True, kw_only=True):
+    """Room is short and the row was telemetry: it is not kept, and counted in the loss ledger."""
+
+
 class Ok(_Value, frozen=True, kw_only=True):
     """Done."""
 
 
-Answer = Enqueued | Claimed | Started | Changed | Refused | Advanced | Appended | Ok
+Answer = Enqueued | Claimed | Started | Changed | Refused | Advanced | Appended | Dropped | Ok

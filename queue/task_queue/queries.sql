@@ -203,6 +203,11 @@ ORDER BY seq LIMIT :limit;
 SELECT * FROM task
 WHERE (:before IS NULL OR task_id < :before)
     AND (:kind IS NULL OR kind = :kind)
+    AND (:priority IS NULL OR priority = :priority)
+    AND (:queue_key IS NULL OR queue_key = :queue_key)
+    AND (:request_key IS NULL OR request_key = :request_key)
+    AND (:since_s IS NULL OR accepted_wall_s >= :since_s)
+    AND (:until_s IS NULL OR accepted_wall_s < :until_s)
     AND (:states IS NULL OR iif(seq IN (SELECT value FROM json_each(:leased)), 'leased', state)
         IN (SELECT value FROM json_each(:states)))
 ORDER BY task_id DESC LIMIT :limit;
@@ -267,8 +272,8 @@ SELECT
 
 -- name: append_outbox
 -- Queue a message.
-INSERT INTO outbox (lane, seq, kind, key, "coalesce", body)
-VALUES (:lane, :seq, :kind, :key, :coalesce, :body);
+INSERT INTO outbox (lane, seq, kind, key, "coalesce", body, class)
+VALUES (:lane, :seq, :kind, :key, :coalesce, :body, :row_class);
 
 -- name: newest_coalesced
 -- The latest message of a coalescing key.
@@ -278,15 +283,43 @@ WHERE lane = :lane AND "coalesce" != '' AND "coalesce" = :coalesce;
 -- name: delete_coalesced
 -- Take the older messages of a coalescing key back.
 DELETE FROM outbox INDEXED BY outbox_coalesce
-WHERE lane = :lane AND "coalesce" != '' AND "coalesce" = :coalesce;
+WHERE lane = :lane AND "coalesce" != '' AND "coalesce" = :coalesce
+RETURNING class, length(body);
+
+-- name: trim_slice
+-- What a slice of acknowledged messages holds, by class.
+SELECT class, count(*), sum(length(body)), max(seq) FROM (
+    SELECT class, body, seq FROM outbox WHERE lane = :lane AND seq <= :upto ORDER BY seq LIMIT :limit
+) GROUP BY class;
 
 -- name: trim_outbox
--- Delete a slice of what the other side has committed.
-DELETE FROM outbox WHERE lane = :lane AND seq <= coalesce((
-    SELECT max(seq) FROM (
-        SELECT seq FROM outbox WHERE lane = :lane AND seq <= :upto ORDER BY seq LIMIT :limit
-    )
-), 0);
+-- Delete what the other side has committed.
+DELETE FROM outbox WHERE lane = :lane AND seq <= :upto;
+
+-- name: evict_slice
+-- What a slice of the oldest telemetry holds.
+SELECT count(*), sum(length(body)), max(seq) FROM (
+    SELECT body, seq FROM outbox INDEXED BY outbox_telemetry
+    WHERE class = 'telemetry' AND lane = :lane AND seq > :above ORDER BY seq LIMIT :limit
+);
+
+-- name: evict_outbox
+-- Delete telemetry up to a sequence number.
+DELETE FROM outbox INDEXED BY outbox_telemetry
+WHERE class = 'telemetry' AND lane = :lane AND seq > :above AND seq <= :upto;
+
+-- name: add_loss
+-- Count a loss.
+INSERT INTO loss (class, reason, rows, bytes) VALUES (:lost_class, :reason, :rows, :size_bytes)
+ON CONFLICT (class, reason) DO UPDATE SET rows = rows + excluded.rows, bytes = bytes + excluded.bytes;
+
+-- name: losses
+-- The loss ledger.
+SELECT class, reason, rows, bytes, rows_told FROM loss ORDER BY class, reason;
+
+-- name: losses_told
+-- Take note of a report.
+UPDATE loss SET rows_told = :rows WHERE class = :lost_class AND reason = :reason;
 
 -- name: outbox
 -- Messages of a lane, in order.

@@ -11,6 +11,7 @@ from skerry.fence import Fence, parse_fence
 from skerry.ids import TaskId
 from skerry.messages import Lane, Outcome
 from skerry.task import CommandSpec, TaskSpec
+from task_queue.retention import Amount, Amounts, RowClass
 from task_queue.store import Attempt, Depth, TaskRecord
 from task_queue.task import State
 
@@ -58,6 +59,7 @@ class OutboxRow(msgspec.Struct, frozen=True):
     key: str
     coalesce: str
     body: bytes
+    row_class: RowClass = RowClass.TASK
 
 
 class Book(msgspec.Struct):
@@ -74,6 +76,10 @@ class Book(msgspec.Struct):
     outbox_seq: dict[Lane, int] = {}  #: the last sequence number given out
     trimmed: dict[Lane, int] = {}  #: acknowledged up to here, though not all may be deleted yet
     wall_seen_s: float = 0.0  #: the wall clock when recurring tasks were last looked at: a step back shows
+    by_class: dict[RowClass, Amount] = {}  #: what the outbox holds
+    telemetry_seen: int = 0  #: rows of telemetry offered while room was short: one of so many is kept
+    has_untold_losses: bool = False
+    losses_told_on_s: float | None = None
 
     def powered_on_s(self, now: Instant) -> float:
         """Return the store's powered-on seconds; in another boot they go on from the last checkpoint."""
@@ -90,6 +96,16 @@ class Book(msgspec.Struct):
         """Return a number never given out before."""
         self.seq += 1
         return self.seq
+
+    def held(self, row_class: RowClass) -> Amount:
+        """Return what the outbox holds of a class."""
+        return self.by_class.get(row_class, Amount())
+
+    def forget_rows(self, lane: Lane, gone: Amounts) -> None:
+        """Take note of rows that left a lane of the outbox."""
+        for row_class, amount in gone.items():
+            self.by_class[row_class] = self.held(row_class).plus(amount, -1)
+            self.outbox[lane] = self.outbox.get(lane, 0) - amount.rows
 
     def count(self, state: State, change: int) -> None:
         """Add to the number of tasks in a state; leased ones are counted as ready."""
@@ -172,4 +188,5 @@ def depth_of(book: Book, leased: int, bytes_used: int) -> Depth:
     by_state[State.LEASED] = leased
     outbox = {lane: book.outbox.get(lane, 0) for lane in Lane}
     written = {lane: book.outbox_seq.get(lane, 0) for lane in Lane}
-    return Depth(by_state=by_state, outbox=outbox, bytes_used=bytes_used, written=written)
+    by_class = {row_class: book.held(row_class) for row_class in RowClass}
+    return Depth(by_state=by_state, outbox=outbox, bytes_used=bytes_used, written=written, by_class=by_class)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from task_queue import accept, advance, attempts, custody, operations, streams
-from task_queue.operations import Answer, Operation
+from skerry.messages import Lane
+from task_queue import accept, advance, attempts, custody, losses, operations, streams
+from task_queue.operations import Answer, AppendOutbox, Operation
 from task_queue.recurring import drop_recurring, put_recurring
 from task_queue.transaction import Transaction
 
@@ -30,6 +31,7 @@ RULES: dict[type, Callable[[Transaction, Any], Answer]] = {
     operations.Advance: advance.advance,
     operations.AppendOutbox: streams.append_outbox,
     operations.TrimOutbox: streams.trim_outbox,
+    operations.CountLoss: losses.count_loss,
     operations.MarkInbox: streams.mark_inbox,
     operations.PutMeta: streams.put_meta,
     operations.PutRecurring: put_recurring,
@@ -38,11 +40,41 @@ RULES: dict[type, Callable[[Transaction, Any], Answer]] = {
 
 
 def perform(tx: Transaction, ops: Sequence[Operation]) -> list[Answer]:
-    """Do the operations in order and return their answers."""
-    return [RULES[type(op)](tx, op) for op in ops]
+    """Do the operations in order, count what they lost, and return their answers."""
+    answers = [RULES[type(op)](tx, op) for op in ops]
+    losses.settle(tx)
+    return answers
 
 
 def settle_interrupted(tx: Transaction) -> None:
     """After a restart: nothing is running that is not."""
     for row in tx.tables.running():
         attempts.interrupt(tx, row)
+    losses.settle(tx)
+
+
+#: What keeps accepted work and the link alive, in little room: it may use what is reserved for control. The
+#: door is among them, for it has a bound of its own below, and its refusals must be written.
+_CONTROL = (
+    operations.Advance,
+    operations.Cancel,
+    operations.Claim,
+    operations.CountLoss,
+    operations.Drop,
+    operations.Enqueue,
+    operations.MarkInbox,
+    operations.PutMeta,
+    operations.RecordPlacement,
+    operations.RefusePlacement,
+    operations.Release,
+    operations.RenewPlacements,
+    operations.Return,
+    operations.TrimOutbox,
+)
+
+
+def is_control(ops: Sequence[Operation]) -> bool:
+    """Decide whether operations may use the room reserved for control."""
+    return all(
+        isinstance(op, _CONTROL) or (isinstance(op, AppendOutbox) and op.lane is Lane.CONTROL) for op in ops
+    )

@@ -18,6 +18,7 @@ from skerry.database import (
 from skerry.sql import load_schema
 from task_queue.limits import Synchronous
 from task_queue.queries import PACKAGE
+from task_queue.watermarks import Usage
 
 #: Set on every connection.
 _SETTINGS = (
@@ -75,6 +76,25 @@ def page_size(db: apsw.Connection) -> int:
 def bytes_in_use(db: apsw.Connection) -> int:
     """Return the bytes of the file that hold something."""
     return (pragma(db, "page_count") - pragma(db, "freelist_count")) * page_size(db)
+
+
+def usage(db: apsw.Connection, path: Path, free_bytes: int) -> Usage:
+    """Return what the file and its log take. free_bytes: of the file system."""
+    size, pages = page_size(db), pragma(db, "page_count")
+    return Usage(
+        used_bytes=(pages - pragma(db, "freelist_count")) * size,
+        file_bytes=pages * size,
+        free_bytes=free_bytes,
+        log_bytes=log_bytes(path),
+    )
+
+
+def log_bytes(path: Path) -> int:
+    """Return the size of the write-ahead log."""
+    try:
+        return path.with_name(path.name + "-wal").stat().st_size
+    except OSError:  # there is none yet
+        return 0
 
 
 def tidy(db: apsw.Connection) -> None:

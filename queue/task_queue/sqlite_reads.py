@@ -17,9 +17,10 @@ from task_queue.recurring_row import RecurringRecord
 from task_queue.recurring_row import record_of as recurring_record
 from task_queue.recurring_tables import recurring_of
 from task_queue.rows import TaskRow, record_of
-from task_queue.sqlite_tables import attempt_of, task_of
-from task_queue.store import Attempt, TaskFilter, TaskRecord
+from task_queue.sqlite_tables import attempt_of, loss_of, task_of
+from task_queue.store import Attempt, Loss, TaskFilter, TaskRecord
 from task_queue.task import State
+from task_queue.watermarks import Usage
 
 
 class SqliteReads:
@@ -64,6 +65,11 @@ class SqliteReads:
             "list_tasks",
             before=None if task_filter.before is None else bytes.fromhex(task_filter.before),
             kind=task_filter.kind,
+            priority=task_filter.priority,
+            queue_key=task_filter.queue_key,
+            request_key=task_filter.request_key,
+            since_s=task_filter.since_s,
+            until_s=task_filter.until_s,
             states=msgspec.json.encode(task_filter.states).decode() if task_filter.states else None,
             leased=msgspec.json.encode(list(self._leases)).decode(),
             limit=task_filter.limit,
@@ -96,6 +102,15 @@ class SqliteReads:
         """See Store."""
         found = self._read("meta", name=name)
         return msgspec.json.decode(found[0][0]) if found else None
+
+    def losses(self) -> list[Loss]:
+        """See Store."""
+        return [loss_of(columns) for columns in self._read("losses")]
+
+    def usage(self, free_bytes: int) -> Usage:
+        """Return what is taken of the disk."""
+        with self._lock, translated(self._path):
+            return sqlite_file.usage(self._db, self._path, free_bytes)
 
     def held_placements(self, limit: int) -> list[TaskId]:
         """See Store."""

@@ -20,16 +20,17 @@ from skerry.messages import Lane, Row
 from task_queue import sqlite_file
 from task_queue.ballast import Ballast
 from task_queue.limits import CHECKPOINT_S, Limits
-from task_queue.operations import Answer, Enqueue, Operation
+from task_queue.operations import Answer, Operation
 from task_queue.queries import statements
 from task_queue.recurring_row import RecurringRecord
 from task_queue.rows import Book, depth_of
-from task_queue.rules import perform, settle_interrupted
+from task_queue.rules import is_control, perform, settle_interrupted
 from task_queue.sqlite_place import Place
 from task_queue.sqlite_reads import SqliteReads
 from task_queue.sqlite_tables import SqliteTables
-from task_queue.store import Depth, TaskFilter, TaskRecord
+from task_queue.store import Depth, Loss, TaskFilter, TaskRecord
 from task_queue.transaction import Transaction
+from task_queue.watermarks import Usage, why_only_control
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -74,7 +75,7 @@ class SqliteStore:
         try:
             return cls._begin(path, now, wall_s, reports, limits)
         except StorageFailed:
-            if not Ballast(path, limits or Limits()).give_up():
+            if not Ballast(path, limits or Limits()).give_up(for_control=True):
                 raise
             return cls._begin(path, now, wall_s, reports, limits)
 
@@ -139,24 +140,36 @@ class SqliteStore:
 
     def apply(self, operations: Sequence[Operation], *, now: Instant) -> list[Answer]:
         """See Store."""
-        accepts = any(type(op) is Enqueue for op in operations)
+        may_use_reserve = is_control(operations)
+
+        def work(tx: Transaction) -> list[Answer]:
+            answers = perform(tx, operations)
+            if self._tables.is_dirty and not may_use_reserve:
+                self._leave_room_for_control()
+            return answers
+
         try:
-            return self._commit(lambda tx: perform(tx, operations), now, accepts=accepts)
+            return self._commit(work, now)
         except StorageFailed as error:
-            if not (isinstance(error.__cause__, apsw.FullError) and self._ballast.give_up()):
+            is_full = isinstance(error.__cause__, apsw.FullError)
+            if not (is_full and self._ballast.give_up(for_control=may_use_reserve)):
                 raise
         with translated(self._path):
             sqlite_file.checkpoint(self._db)
-        return self._commit(lambda tx: perform(tx, operations), now, accepts=accepts)
+        return self._commit(work, now)
 
-    def _commit(
-        self,
-        work: Callable[[Transaction], _T],
-        now: Instant,
-        *,
-        accepts: bool = False,
-        is_opening: bool = False,
-    ) -> _T:
+    def _leave_room_for_control(self) -> None:
+        """Raise StorageFailed when this commit would take what is reserved for the control lane."""
+        usage = self._measure()
+        why = self._ballast.why_spent() or why_only_control(usage, self._limits)
+        if why:
+            raise StorageFailed(f"{self._path}: {why}", path=self._path)
+
+    def _measure(self) -> Usage:
+        self._ballast.restore()
+        return sqlite_file.usage(self._db, self._path, self._ballast.spare_bytes())
+
+    def _commit(self, work: Callable[[Transaction], _T], now: Instant, *, is_opening: bool = False) -> _T:
         """Run work in one transaction; when it fails, memory and file are as they were."""
         if self._is_in_doubt:
             self._reconnect()
@@ -166,7 +179,7 @@ class SqliteStore:
         try:
             with translated(self._path):
                 self._db.execute("BEGIN IMMEDIATE")
-                tx = self._transaction(now, accepts=accepts)
+                tx = self._transaction(now)
                 result = work(tx)
                 saved = self._save_book(tx.on_s, now, is_opening=is_opening)
                 attempted = result, set(self._leases), saved
@@ -184,9 +197,8 @@ class SqliteStore:
         self._saved_book = saved
         return result
 
-    def _transaction(self, now: Instant, *, accepts: bool) -> Transaction:
+    def _transaction(self, now: Instant) -> Transaction:
         self._tables.is_dirty = False
-        room = self._limits.enqueue_bytes - sqlite_file.bytes_in_use(self._db)
         return Transaction(
             tables=self._tables,
             book=self._book,
@@ -195,9 +207,7 @@ class SqliteStore:
             wall_s=self._wall_s(),
             limits=self._limits,
             reports=self._reports,
-            room_bytes=room,
-            is_crowded=room < self._limits.enqueue_bytes // 5,
-            shortage=self._ballast.shortage() if accepts else "",
+            measure=self._measure,
         )
 
     def _save_book(self, on_s: float, now: Instant, *, is_opening: bool) -> bytes:
@@ -273,6 +283,14 @@ class SqliteStore:
         """See Store."""
         book = msgspec.json.decode(self._saved_book, type=Book)
         return depth_of(book, len(self._leases), self._reads.bytes_in_use())
+
+    def losses(self) -> list[Loss]:
+        """See Store."""
+        return self._reads.losses()
+
+    def usage(self) -> Usage:
+        """See Store."""
+        return self._reads.usage(self._ballast.spare_bytes())
 
     def held_placements(self, limit: int = 5000) -> list[TaskId]:
         """See Store."""

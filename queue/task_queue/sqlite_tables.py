@@ -14,8 +14,9 @@ from skerry.ids import TaskId
 from skerry.messages import Lane
 from task_queue.queries import columns_written, statements
 from task_queue.recurring_tables import SqliteRecurring
+from task_queue.retention import Amount, Amounts, RowClass
 from task_queue.rows import OutboxRow, TaskRow, decision_of, packed, stored_state
-from task_queue.store import Attempt
+from task_queue.store import Attempt, Loss
 from task_queue.task import Event, State
 
 _FIELDS = TaskRow.__struct_fields__
@@ -49,6 +50,12 @@ def attempt_of(columns: Sequence[Any]) -> Attempt:
         error=error,
         runtime_s=runtime_s,
     )
+
+
+def loss_of(columns: Sequence[Any]) -> Loss:
+    """Return a row of the loss table as a value."""
+    lost_class, reason, rows, size_bytes, rows_told = columns
+    return Loss(lost_class=lost_class, reason=reason, rows=rows, size_bytes=size_bytes, rows_told=rows_told)
 
 
 class SqliteTables(SqliteRecurring):
@@ -164,20 +171,51 @@ class SqliteTables(SqliteRecurring):
 
     def append_outbox(self, row: OutboxRow) -> None:
         """See Tables."""
-        self._write("append_outbox", {**msgspec.structs.asdict(row), "lane": row.lane.value})
+        values = {**msgspec.structs.asdict(row), "lane": row.lane.value, "row_class": row.row_class.value}
+        self._write("append_outbox", values)
 
     def newest_coalesced(self, lane: Lane, coalesce: str) -> int:
         """See Tables."""
         ((seq,),) = self._read("newest_coalesced", lane=lane.value, coalesce=coalesce)
         return int(seq or 0)
 
-    def delete_coalesced(self, lane: Lane, coalesce: str) -> int:
+    def delete_coalesced(self, lane: Lane, coalesce: str) -> Amounts:
         """See Tables."""
-        return self._write("delete_coalesced", {"lane": lane.value, "coalesce": coalesce})
+        gone: Amounts = {}
+        for name, size_bytes in self._read("delete_coalesced", lane=lane.value, coalesce=coalesce):
+            row_class = RowClass(name)
+            gone[row_class] = gone.get(row_class, Amount()).plus(Amount(1, size_bytes))
+            self.is_dirty = True
+        return gone
 
-    def trim_outbox(self, lane: Lane, upto: int, limit: int) -> int:
+    def trim_outbox(self, lane: Lane, upto: int, limit: int) -> Amounts:
         """See Tables."""
-        return self._write("trim_outbox", {"lane": lane.value, "upto": upto, "limit": limit})
+        found = self._read("trim_slice", lane=lane.value, upto=upto, limit=limit)
+        if found:
+            self._write("trim_outbox", {"lane": lane.value, "upto": max(last for *_, last in found)})
+        return {RowClass(name): Amount(rows, size_bytes) for name, rows, size_bytes, _ in found}
+
+    def evict_outbox(self, lane: Lane, above: int, limit: int) -> Amounts:
+        """See Tables."""
+        ((rows, size_bytes, last),) = self._read("evict_slice", lane=lane.value, above=above, limit=limit)
+        if not rows:
+            return {}
+        self._write("evict_outbox", {"lane": lane.value, "above": above, "upto": last})
+        return {RowClass.TELEMETRY: Amount(rows, size_bytes)}
+
+    def add_loss(self, lost_class: str, reason: str, amount: Amount) -> None:
+        """See Tables."""
+        values = {"lost_class": lost_class, "reason": reason}
+        self._write("add_loss", {**values, "rows": amount.rows, "size_bytes": amount.size_bytes})
+
+    def losses(self) -> list[Loss]:
+        """See Tables."""
+        return [loss_of(columns) for columns in self._read("losses")]
+
+    def losses_told(self, loss: Loss) -> None:
+        """See Tables."""
+        values = {"lost_class": loss.lost_class, "reason": loss.reason, "rows": loss.rows}
+        self._write("losses_told", values)
 
     def mark_inbox(self, source: str, epoch: str, lane: Lane, upto: int) -> None:
         """See Tables."""

@@ -15,7 +15,9 @@ from skerry.messages import Lane, Outcome, Row
 from skerry.task import TaskSpec
 from task_queue.operations import Answer, Operation
 from task_queue.recurring_row import RecurringRecord
+from task_queue.retention import Amount, RowClass
 from task_queue.task import State
+from task_queue.watermarks import Usage
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -49,13 +51,38 @@ class TaskRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     attempts: tuple[Attempt, ...] = ()
 
 
+def scoped_key(tenant: str, key: str | None) -> str | None:
+    """Return a tenant's key as stored: a line feed keeps tenants apart whatever they are called."""
+    return None if key is None else f"{tenant}\n{key}"
+
+
 class TaskFilter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which tasks to list, newest first; `before`: ids below it only (the last id of the page before)."""
+    """Which tasks to list, newest first; `before`: ids below it only (the last id of the page before).
+
+    since_s, until_s: accepted from then on, and before then, by the wall clock of that moment.
+    tenant: whose keys are meant; without a key it is not asked for.
+    """
 
     states: tuple[State, ...] = ()
     kind: str | None = None
+    priority: int | None = None
+    tenant: str = "default"
+    ordering_key: str | None = None
+    idempotency_key: str | None = None
+    since_s: float | None = None
+    until_s: float | None = None
     limit: int = 50
     before: TaskId | None = None
+
+    @property
+    def queue_key(self) -> str | None:
+        """The ordering key as stored."""
+        return scoped_key(self.tenant, self.ordering_key)
+
+    @property
+    def request_key(self) -> str | None:
+        """The idempotency key as stored."""
+        return scoped_key(self.tenant, self.idempotency_key)
 
 
 class Depth(msgspec.Struct, frozen=True, kw_only=True):
@@ -65,6 +92,17 @@ class Depth(msgspec.Struct, frozen=True, kw_only=True):
     outbox: Mapping[Lane, int]
     bytes_used: int
     written: Mapping[Lane, int] = {}  #: the highest row ever put into each lane of the outbox
+    by_class: Mapping[RowClass, Amount] = {}  #: rows and bytes of body that the outbox holds
+
+
+class Loss(msgspec.Struct, frozen=True, kw_only=True):
+    """What was lost of one class for one reason since this store began. rows_told: as last reported."""
+
+    lost_class: str
+    reason: str
+    rows: int
+    size_bytes: int
+    rows_told: int = 0
 
 
 class Store(Protocol):
@@ -113,6 +151,14 @@ class Store(Protocol):
 
     def depth(self) -> Depth:
         """Return the counters."""
+        ...
+
+    def losses(self) -> list[Loss]:
+        """Return the loss ledger, by class and reason."""
+        ...
+
+    def usage(self) -> Usage:
+        """Return what is taken of the disk now, for the level that `watermarks` makes of it."""
         ...
 
     def held_placements(self, limit: int = 5000) -> list[TaskId]:

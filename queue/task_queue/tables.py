@@ -9,8 +9,9 @@ from skerry.fence import Fence
 from skerry.ids import TaskId
 from skerry.messages import Lane
 from task_queue.recurring_tables import RecurringTables
+from task_queue.retention import Amount, Amounts
 from task_queue.rows import OutboxRow, TaskRow
-from task_queue.store import Attempt
+from task_queue.store import Attempt, Loss
 from task_queue.task import Event
 
 
@@ -100,12 +101,28 @@ class Tables(RecurringTables, Protocol):
         """Return the number of the lane's latest row with this coalescing key, 0 without one."""
         ...
 
-    def delete_coalesced(self, lane: Lane, coalesce: str) -> int:
-        """Remove the lane's rows with this coalescing key and return how many there were."""
+    def delete_coalesced(self, lane: Lane, coalesce: str) -> Amounts:
+        """Remove the lane's rows with this coalescing key and return what there was."""
         ...
 
-    def trim_outbox(self, lane: Lane, upto: int, limit: int) -> int:
-        """Remove the lane's first rows up to a sequence number and return how many there were."""
+    def trim_outbox(self, lane: Lane, upto: int, limit: int) -> Amounts:
+        """Remove the lane's first rows up to a sequence number and return what there was."""
+        ...
+
+    def evict_outbox(self, lane: Lane, above: int, limit: int) -> Amounts:
+        """Remove the lane's oldest telemetry above a sequence number and return what there was."""
+        ...
+
+    def add_loss(self, lost_class: str, reason: str, amount: Amount) -> None:
+        """Add to what was lost of a class for a reason."""
+        ...
+
+    def losses(self) -> list[Loss]:
+        """Return what was lost, by class and reason."""
+        ...
+
+    def losses_told(self, loss: Loss) -> None:
+        """Take note that so many rows are reported."""
         ...
 
     def mark_inbox(self, source: str, epoch: str, lane: Lane, upto: int) -> None:

@@ -5,7 +5,9 @@ Owns the counters' bookkeeping and the memory leases; knows nothing of SQL.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -15,14 +17,16 @@ from skerry.ids import TaskId
 from skerry.messages import Lane, Outcome, PlacementRefused, TaskEnded, UpRow, row_of
 from task_queue.limits import Limits
 from task_queue.operations import Refused
+from task_queue.retention import Amount, class_of
 from task_queue.rows import Book, OutboxRow, TaskRow, fence_of, packed
 from task_queue.tables import Tables
 from task_queue.task import FINAL, OPEN, Event, State, check_transition
+from task_queue.watermarks import Room, Usage
 
 
 @dataclass(kw_only=True)
 class Transaction:
-    """One commit in the making. leases: the claimed rows; room_bytes: what may still be accepted."""
+    """One commit in the making. leases: the claimed rows; measure: asked once, when a rule wants to know."""
 
     tables: Tables
     book: Book
@@ -31,9 +35,21 @@ class Transaction:
     wall_s: float
     limits: Limits
     reports: bool
-    room_bytes: int
-    is_crowded: bool = False  #: ended tasks should make room
-    shortage: str = ""  #: why no task is accepted at all
+    measure: Callable[[], Usage]
+    losses: dict[tuple[str, str], Amount] = field(
+        default_factory=dict
+    )  #: in this commit, by class and reason
+    evicted: int = 0  #: rows, in this commit
+
+    @cached_property
+    def room(self) -> Room:
+        """How much room there is, as this commit changes it."""
+        return Room(self.measure(), self.limits)
+
+    def lose(self, lost_class: str, reason: str, amount: Amount) -> None:
+        """Count a loss; it is written down with this commit."""
+        before = self.losses.get((lost_class, reason), Amount())
+        self.losses[lost_class, reason] = before.plus(amount)
 
     def find(self, task_id: TaskId) -> TaskRow | None:
         """Return the row, with the lease that memory holds on it."""
@@ -53,6 +69,11 @@ class Transaction:
         self.book.count(row.state, -1)
         self.book.count(after, 1)
         return moved
+
+    def forget(self, row: TaskRow) -> None:
+        """Delete an ended task."""
+        self.tables.delete_task(row)
+        self.book.count(row.state, -1)
 
     def amend(self, row: TaskRow, **changes: Any) -> TaskRow:
         """Write columns that have nothing to do with the state."""
@@ -84,6 +105,8 @@ class Transaction:
         )
         if report:
             self.report_end(ended, outcome)
+        if after in _LOST and event is not Event.RETURNED:  # there it is counted where it ended
+            self.lose("task", _LOST[after], Amount(1, len(row.body)))
         self.unblock(ended)
         return ended
 
@@ -126,13 +149,14 @@ class Transaction:
         seq = self.book.outbox_seq.get(lane, 0) + 1
         self.book.outbox_seq[lane] = seq
         self.book.outbox[lane] = self.book.outbox.get(lane, 0) + 1
-        self.tables.append_outbox(OutboxRow(lane, seq, kind, key, coalesce, body))
+        row_class = class_of(kind)
+        self.book.by_class[row_class] = self.book.held(row_class).plus(Amount(1, len(body)))
+        self.tables.append_outbox(OutboxRow(lane, seq, kind, key, coalesce, body, row_class))
         return seq
 
     def retract(self, lane: Lane, coalesce: str) -> None:
         """Take back the rows with this coalescing key that are not acknowledged."""
-        gone = self.tables.delete_coalesced(lane, coalesce)
-        self.book.outbox[lane] = self.book.outbox.get(lane, 0) - gone
+        self.book.forget_rows(lane, self.tables.delete_coalesced(lane, coalesce))
 
     def drop(self, row: TaskRow, *, reason: str) -> TaskRow:
         """Let go of a placed task; one that was handed over from here waits for its end elsewhere."""
@@ -187,6 +211,9 @@ class Transaction:
             )
         return None
 
+
+#: How a task ends that counts as a loss, and under which reason.
+_LOST = {State.DEAD: "dead_lettered", State.EXPIRED: "expired"}
 
 _ATTEMPT_END = {
     Event.RETRIED: "failed",

@@ -16,6 +16,7 @@ import pytest
 from skerry.errors import DirectoryInUse, StorageFailed, StoreTooNew
 from skerry.lock import DirectoryLock
 from skerry.messages import Lane
+from skerry.sql import load_schema
 from skerry.testing import ManualClock, a_task
 from task_queue import sqlite_file
 from task_queue.limits import MIB, Limits
@@ -275,7 +276,7 @@ def test_the_settings_that_durability_rests_on_are_in_force(tmp_path: Path) -> N
         "synchronous": 2,
         "auto_vacuum": 2,
         "foreign_keys": 1,
-        "user_version": 2,
+        "user_version": len(load_schema("task_queue")),
         "max_page_count": 256,
     }
     assert (tmp_path / "queue.db").stat().st_mode & 0o077 == 0

@@ -1,0 +1,158 @@
+"""How full a queue is, and what that means at its door: one pure function from usage and limits to a level.
+
+Owns the shares at which producers, telemetry and history feel the bounds. Knows nothing of storage, and
+decides nothing about a task that was accepted: from the door on it ends by its own terms.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import IntEnum
+
+import msgspec
+
+from task_queue.limits import Limits
+
+
+class Level(IntEnum):
+    """How short room is. Each level keeps what the one below it asks for."""
+
+    FREE = 0
+    SAMPLED = 1  #: one of so many rows of telemetry is kept; ended tasks are forgotten before their time
+    SLOWED = 2  #: tasks of the lowest priorities are refused, other producers are answered later
+    URGENT = 3  #: only tasks of the highest priorities; the oldest telemetry makes room
+    CLOSED = 4  #: no task and no telemetry; ends, reports and control go on in the room that is kept for them
+
+
+#: The share of the budget from which each level holds.
+SHARES = {Level.SAMPLED: 0.70, Level.SLOWED: 0.85, Level.URGENT: 0.95, Level.CLOSED: 1.0}
+#: Tasks of this priority and above are accepted.
+LOWEST_PRIORITY = {Level.FREE: 0, Level.SAMPLED: 0, Level.SLOWED: 2, Level.URGENT: 7, Level.CLOSED: 10}
+#: Of so many rows of telemetry one is kept; 0: none.
+SAMPLE = {Level.FREE: 1, Level.SAMPLED: 8, Level.SLOWED: 32, Level.URGENT: 128, Level.CLOSED: 0}
+#: Seconds after which one who was refused should ask again: about as long as the next drain takes.
+RETRY_AFTER_S = {
+    Level.FREE: 0.0,
+    Level.SAMPLED: 0.0,
+    Level.SLOWED: 2.0,
+    Level.URGENT: 5.0,
+    Level.CLOSED: 15.0,
+}
+#: Unused pages that the file should have on a full disk, bytes: what ends and reports are written to there.
+SLACK_BYTES = 4 * 1024 * 1024
+#: The longest that an accepted task's producer is kept waiting for its answer, seconds.
+PAUSE_MOST_S = 1.0
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store takes of its disk, bytes."""
+
+    used_bytes: int  #: of the database file that hold something
+    file_bytes: int  #: the whole file: what it holds beyond used_bytes is written again before it grows
+    free_bytes: int  #: what this user may still write on the file system
+    log_bytes: int = 0  #: the write-ahead log
+
+
+def budget_bytes(usage: Usage, limits: Limits) -> int:
+    """Return how much may be used before the door closes: the configured bytes or what the disk has left."""
+    on_disk = usage.file_bytes + usage.free_bytes - limits.free_floor_bytes
+    return min(limits.enqueue_bytes, on_disk)
+
+
+def fullness(usage: Usage, limits: Limits) -> float:
+    """Return the share of the budget in use; 1 and above: none is left.
+
+    A write-ahead log that cannot be emptied, because someone reads in one long transaction, counts as well.
+    """
+    budget = budget_bytes(usage, limits)
+    data = usage.used_bytes / budget if budget > 0 else math.inf
+    return max(data, usage.log_bytes / limits.max_log_bytes)
+
+
+def level_at(share: float) -> Level:
+    """Return the level that holds at this share of the budget."""
+    return max((level for level, least in SHARES.items() if share >= least), default=Level.FREE)
+
+
+def level(usage: Usage, limits: Limits) -> Level:
+    """Return how short room is."""
+    return level_at(fullness(usage, limits))
+
+
+def pause_s(share: float, priority: int) -> float:
+    """Return how much later the producer of an accepted task gets its answer, seconds."""
+    least, most = SHARES[Level.SLOWED], SHARES[Level.URGENT]
+    if share < least or priority >= LOWEST_PRIORITY[Level.URGENT]:
+        return 0.0
+    return PAUSE_MOST_S * min(1.0, (share - least) / (most - least))
+
+
+def why_only_control(usage: Usage, limits: Limits) -> str:
+    """Say why nothing but control may be written now; empty while anything may."""
+    is_log_long = usage.log_bytes > limits.max_log_bytes
+    return why_full(usage, limits) if is_log_long or usage.used_bytes > limits.accepted_bytes else ""
+
+
+def why_full(usage: Usage, limits: Limits) -> str:
+    """Say which bound is the tight one, and what to do about it."""
+    if usage.log_bytes / limits.max_log_bytes >= SHARES[Level.SLOWED]:
+        return (
+            f"the queue's write-ahead log has {_mib(usage.log_bytes)} and cannot be emptied while another "
+            "program reads the database in one long transaction: end that program"
+        )
+    if budget_bytes(usage, limits) < limits.enqueue_bytes:
+        return (
+            f"the file system is full ({_mib(usage.free_bytes)} free, {_mib(limits.free_floor_bytes)} are "
+            "kept free): delete something there; nothing that was accepted is lost"
+        )
+    return (
+        f"the queue holds {_mib(usage.used_bytes)} of the {_mib(limits.max_bytes)} that it may: wait until "
+        "tasks end and their reports are acknowledged, or raise the queue's limit in the settings"
+    )
+
+
+def _mib(size_bytes: int) -> str:
+    return f"{size_bytes / (1 << 20):.1f} MiB"
+
+
+@dataclass
+class Room:
+    """The usage as one commit changes it. What the commit adds is estimated; the next one measures."""
+
+    usage: Usage
+    limits: Limits
+    added_bytes: int = 0
+
+    @property
+    def share(self) -> float:
+        """The share of the budget in use by now."""
+        return self.share_with(0)
+
+    @property
+    def level(self) -> Level:
+        """How short room is by now."""
+        return level_at(self.share)
+
+    @property
+    def must_evict(self) -> bool:
+        """Telemetry should leave; on a full disk only until the file has room of its own to write in."""
+        if self.level < Level.URGENT:
+            return False
+        used = self.usage.used_bytes + self.added_bytes
+        is_disk_short = budget_bytes(self.usage, self.limits) < self.limits.enqueue_bytes
+        return not is_disk_short or self.usage.file_bytes - used < SLACK_BYTES
+
+    def share_with(self, size_bytes: int) -> float:
+        """Return the share of the budget in use once that much more is."""
+        used = self.usage.used_bytes + self.added_bytes + size_bytes
+        return fullness(msgspec.structs.replace(self.usage, used_bytes=max(0, used)), self.limits)
+
+    def take(self, size_bytes: int) -> None:
+        """Take note of something written; a negative size of something deleted."""
+        self.added_bytes += size_bytes
+
+    def why_full(self) -> str:
+        """Say which bound is the tight one."""
+        used = self.usage.used_bytes + self.added_bytes
+        return why_full(msgspec.structs.replace(self.usage, used_bytes=max(0, used)), self.limits)
