@@ -37,6 +37,8 @@ View = Callable[[Rollout, dict[str, Progress], Book], T]
 
 #: A manifest travels inside a command and is kept under one name in the node's store.
 MANIFEST_LIMIT_BYTES = 24 * 1024
+#: After a failure (a full disk, a core too busy) vetting is tried again; a new version wakes it sooner.
+_VET_AGAIN_S = 5.0
 
 
 class Vetter(Protocol):
@@ -168,8 +170,7 @@ class Policies:
                     await self._vet(version)
             except (SkerryError, TimeoutError) as error:
                 log.error("vetting stopped, and is tried again: %s", error)
-                await asyncio.sleep(5.0)
-                self._wake.set()
+                asyncio.get_running_loop().call_later(_VET_AGAIN_S, self._wake.set)
 
     async def _vet(self, version: PolicyVersion) -> None:
         result = await self._vetter.vet(version)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +11,7 @@ import typer
 from skerry.cli.connect import JsonOption
 from skerry.cli.coordinator import WhereConfig, WhereToken, WhereUrl, connection
 from skerry.cli.exits import Exit
+from skerry.cli.following import changes
 from skerry.cli.output import print_fields, print_json
 from skerry.errors import PolicyError, SettingsError
 
@@ -59,11 +59,13 @@ def push(
 
 
 def _vetted(http: HttpConnection, found: PolicyVersionView, wait_s: float) -> PolicyVersionView:
-    until = time.monotonic() + wait_s
-    while found.state == "vetting" and time.monotonic() < until:
-        time.sleep(0.5)
-        found = http.json(type(found), "GET", f"{POLICIES_PATH}/{found.policy.removeprefix('sha256:')}")
-    return found
+    path = f"{POLICIES_PATH}/{found.policy.removeprefix('sha256:')}"
+    *_, last = changes(
+        lambda: http.json(type(found), "GET", path),
+        has_ended=lambda one: one.state != "vetting",
+        within_s=wait_s,
+    )
+    return last
 
 
 def _read(file: Path) -> bytes:

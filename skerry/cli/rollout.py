@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +11,8 @@ import typer
 from skerry.cli.connect import JsonOption
 from skerry.cli.coordinator import WhereConfig, WhereToken, WhereUrl, connection
 from skerry.cli.exits import Exit
-from skerry.cli.output import print_fields, print_json, print_line_json, print_table, wall
+from skerry.cli.following import changes, follow
+from skerry.cli.output import print_fields, print_json, print_table, wall
 from skerry.cli.root import Group
 from skerry.errors import SettingsError
 
@@ -250,16 +250,14 @@ def _change(
 
 
 def _watch(http: HttpConnection, rollout: str, *, as_json: bool) -> None:
-    last: tuple[object, ...] = ()
-    while True:
-        found = _get(http, rollout)
-        now = (found.state, found.reason, [(one.node, one.progress, one.state) for one in found.nodes])
-        if now != last:
-            last = now
-            print_line_json(found) if as_json else typer.echo(_line(found))
-        if found.has_ended:
-            raise typer.Exit(ENDS[found.state])
-        time.sleep(0.5)
+    views = changes(
+        lambda: _get(http, rollout),
+        has_ended=lambda one: one.has_ended,
+        seen=lambda one: (one.state, one.reason, [(n.node, n.progress, n.state) for n in one.nodes]),
+    )
+    last = follow(views, _line, as_json=as_json)
+    if last is not None:
+        raise typer.Exit(ENDS[last.state])
 
 
 def _line(found: RolloutView) -> str:

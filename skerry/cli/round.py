@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
@@ -12,7 +11,8 @@ import typer
 
 from skerry.cli.connect import JsonOption
 from skerry.cli.coordinator import WhereConfig, WhereToken, WhereUrl, connection
-from skerry.cli.output import print_json, print_line_json, print_table, wall
+from skerry.cli.following import changes, follow
+from skerry.cli.output import print_json, print_table, wall
 from skerry.cli.root import Group
 from skerry.cli.round_view import line_of, print_run
 from skerry.cli.round_view import picture as picture
@@ -26,7 +26,6 @@ app = typer.Typer(
 )
 
 PATH = "/v1/rounds"
-POLL_S = 0.5
 Name = Annotated[str, typer.Argument(metavar="RUN", help="The run's name.")]
 Trainer = Literal["ppo", "toy", "null"]
 
@@ -238,16 +237,11 @@ def _change(
 
 def _views(http: HttpConnection, name: str) -> Iterator[RoundView]:
     """Yield the run now and at each change, until it has ended and its policy is made."""
-    last: bytes = b""
-    while True:
-        view = _get(http, name)
-        seen = msgspec.json.encode(msgspec.structs.replace(view, patience_left_s=0.0))
-        if seen != last:
-            last = seen
-            yield view
-        if view.has_ended and not _makes_policy(view):
-            return
-        time.sleep(POLL_S)
+    return changes(
+        lambda: _get(http, name),
+        has_ended=lambda view: view.has_ended and not _makes_policy(view),
+        seen=lambda view: msgspec.structs.replace(view, patience_left_s=0.0),
+    )
 
 
 def _makes_policy(view: RoundView) -> bool:
@@ -259,24 +253,18 @@ def _makes_policy(view: RoundView) -> bool:
 def _watch(http: HttpConnection, name: str, *, as_json: bool) -> None:
     import sys
 
-    last: RoundView | None = None
-    if as_json or not sys.stdout.isatty():
-        for last in _views(http, name):
-            if as_json:
-                print_line_json(last)
-            else:
-                typer.echo(line_of(last))
-    else:
-        last = _live(http, name)
+    is_live = sys.stdout.isatty() and not as_json
+    views = _views(http, name)
+    last = _live(views) if is_live else follow(views, line_of, as_json=as_json)
     if last is not None and last.state != "done":
         raise typer.Exit(1)
 
 
-def _live(http: HttpConnection, name: str) -> RoundView | None:
+def _live(views: Iterator[RoundView]) -> RoundView | None:
     from rich.live import Live
 
     last = None
     with Live(auto_refresh=False) as live:
-        for last in _views(http, name):
+        for last in views:
             live.update(picture(last), refresh=True)
     return last

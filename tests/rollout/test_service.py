@@ -18,7 +18,7 @@ from cloud_coordinator.rollout.values import PolicyVersion, VersionState
 from cloud_coordinator.rollout.vetting import ChildVetter
 from policy.linear import write_linear
 from skerry.blobs import BlobStore
-from skerry.errors import PolicyError
+from skerry.errors import PolicyError, StorageFailed
 from skerry.identity import PrivateKey
 from skerry.ids import content_hash
 from skerry.policy_manifest import PolicyManifest, verify_manifest
@@ -121,6 +121,40 @@ def test_what_waits_for_vetting_is_vetted_by_the_next_process(tmp_path: Path) ->
 
     assert asyncio.run(story()).state is VersionState.UNPROVEN  # its manifest claims nothing
     assert desk.vetter.asked == [manifest.file_hash]
+
+
+class Failing(Fixed):
+    """A vetter that cannot work the first time."""
+
+    async def vet(self, version: PolicyVersion) -> Vetted:
+        found = await super().vet(version)
+        if len(self.asked) == 1:
+            raise StorageFailed("no space left on device")
+        return found
+
+
+@pytest.mark.parametrize("what", ["time", "another version"])
+def test_a_vetting_that_failed_is_tried_again(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("cloud_coordinator.rollout.service._VET_AGAIN_S", 0.05 if what == "time" else 3600.0)
+    desk = Desk(tmp_path, vetter=Failing(Vetted(checked=(a_comparison(),))))
+    first, second = (a_policy(tmp_path / f"{weight}.onnx", OWN, weight) for weight in (-1.0, -2.0))
+    desk.keep(tmp_path / "-1.0.onnx")
+    desk.keep(tmp_path / "-2.0.onnx")
+
+    async def story() -> None:
+        desk.policies.start()
+        await desk.policies.add(first, by="ann")
+        while not desk.vetter.asked:  # noqa: ASYNC110  # the vetter only notes that it was asked
+            await asyncio.sleep(0.01)
+        if what == "another version":
+            await desk.policies.add(second, by="ann")
+        await vetted(desk.policies, first.file_hash)
+        await desk.policies.stop()
+
+    asyncio.run(story())
+    assert desk.vetter.asked.count(first.file_hash) == 2
 
 
 def test_a_version_is_ready_only_if_every_comparison_beats_the_fallback() -> None:
