@@ -20,12 +20,17 @@ TRAIN_BIN := $(TRAIN_VENV)/bin
 LEARN := $(TRAIN_VENV)/.installed-learn
 TRAIN := $(TRAIN_VENV)/.installed
 TRAIN_PIP := $(TRAIN_BIN)/python -m pip --disable-pip-version-check --quiet
+# The queues that ours is measured beside weigh on nothing else either.
+BENCH_VENV := .venv-bench
+BENCH_BIN := $(BENCH_VENV)/bin
+BENCH := $(BENCH_VENV)/.installed
+BENCH_PIP := $(BENCH_BIN)/python -m pip --disable-pip-version-check --quiet
 # More words for pip, for instance where a processor-only build of torch is to be had.
 TORCH ?=
 PINS := pyproject.toml constraints/edge.txt constraints/rules.txt
 ARGS ?=
 
-.PHONY: help demo test test-train torture check bench bench-federation clean
+.PHONY: help demo test test-train torture check bench bench-federation bench-queue clean
 
 help: ## Show these lines.
 	@sed -nE 's/^([a-z%-]+):[^#]*## (.*)$$/  make \1\t\2/p' $(MAKEFILE_LIST) | sed 's/%/NAME/' | expand -t 20
@@ -39,8 +44,8 @@ test: $(DEV) ## Run the whole test suite (ARGS='-k words' for a part of it).
 test-train: $(TRAIN) ## Run the tests that need Flower and torch (420 MB of downloads once; ARGS as for test).
 	@exec $(TRAIN_BIN)/python -m pytest tests/train $(ARGS)
 
-torture: $(RUN) ## Kill agent, coordinator and broker at random moments and compare every record (ARGS='--kills 100').
-	@exec $(BIN)/python -m tests.chaos.torture $(ARGS)
+torture: $(RUN) ## Kill agent, coordinator and broker at random moments and compare every record (ARGS='--kills 100'; ARGS='queue --kills 15000': the queue's owner).
+	@exec $(BIN)/python -m tests.chaos $(ARGS)
 
 check: $(DEV) ## Check style, types, import layers and documents; every check runs, whatever the one before says.
 	@status=0
@@ -59,11 +64,14 @@ bench: $(RUN) ## Run every benchmark (ARGS=--quick for small sizes, ARGS=--json 
 bench-federation: $(RUN) $(TRAIN) ## Measure federated rounds beside Flower's simulation (ARGS as for bench).
 	@exec $(BIN)/python -m benchmarks federation $(ARGS)
 
+bench-queue: $(BENCH) ## Measure the durable queue beside its peers (needs gcc and eatmydata; 40 minutes, ARGS=--quick: one).
+	@exec $(BENCH_BIN)/python -m benchmarks queue $(ARGS)
+
 bench-%: $(RUN) ## Run one benchmark by name.
 	@exec $(BIN)/python -m benchmarks $* $(ARGS)
 
 clean: ## Remove the virtual environments and everything the tools left behind.
-	@rm -rf $(VENV) $(TRAIN_VENV) build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
+	@rm -rf $(VENV) $(TRAIN_VENV) $(BENCH_VENV) build dist .pytest_cache .hypothesis .mypy_cache .ruff_cache .import_linter_cache
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
 $(BIN)/python:
@@ -95,4 +103,11 @@ $(TRAIN): $(LEARN) constraints/simulation.txt
 	@echo "set-up (once): downloading Flower's own simulation engine, which tests and benchmarks compare with, into $(TRAIN_VENV), 75 MB" >&2
 	$(TRAIN_PIP) install $(TORCH) -c constraints/cloud.txt -c constraints/simulation.txt \
 	  -e ".[train,federation]" ray pytest pytest-timeout hypothesis >&2
+	touch $@
+
+$(BENCH): $(PINS) constraints/bench.txt
+	@test -x $(BENCH_BIN)/python || $(PYTHON) -m venv $(BENCH_VENV) >&2
+	echo "set-up (once): downloading the queues to compare with into $(BENCH_VENV), 60 MB" >&2
+	$(BENCH_PIP) install --require-hashes --no-deps -r constraints/rules.txt >&2
+	$(BENCH_PIP) install -c constraints/edge.txt -c constraints/bench.txt -e '.[edge,rules,bench]' >&2
 	touch $@
