@@ -212,6 +212,15 @@ WHERE (:before IS NULL OR task_id < :before)
         IN (SELECT value FROM json_each(:states)))
 ORDER BY task_id DESC LIMIT :limit;
 
+-- name: count_ready
+-- How many tasks are ready, by priority, from the index alone.
+SELECT priority, count(*) FROM task WHERE state = 'ready' GROUP BY priority;
+
+-- name: oldest_ready
+-- The first ready task of a priority.
+SELECT turn, task_id, accepted_wall_s FROM task
+WHERE state = 'ready' AND priority = :priority ORDER BY turn LIMIT 1;
+
 -- name: count_states
 -- How many tasks are in each state: a scan, for checks only.
 SELECT state, count(*) FROM task GROUP BY state;
@@ -272,41 +281,49 @@ SELECT
 
 -- name: append_outbox
 -- Queue a message.
-INSERT INTO outbox (lane, seq, kind, key, "coalesce", body, class)
-VALUES (:lane, :seq, :kind, :key, :coalesce, :body, :row_class);
+INSERT INTO outbox (id, class, kind, key, "coalesce", body)
+VALUES (:id, :row_class, :kind, :key, :coalesce, :body);
 
 -- name: newest_coalesced
--- The latest message of a coalescing key.
-SELECT max(seq) FROM outbox INDEXED BY outbox_coalesce
-WHERE lane = :lane AND "coalesce" != '' AND "coalesce" = :coalesce;
+-- The latest message of a coalescing key in a lane.
+SELECT max(id) FROM outbox INDEXED BY outbox_coalesce
+WHERE "coalesce" != '' AND "coalesce" = :coalesce AND id BETWEEN :first AND :last;
 
 -- name: delete_coalesced
--- Take the older messages of a coalescing key back.
+-- Take the older messages of a coalescing key in a lane back.
 DELETE FROM outbox INDEXED BY outbox_coalesce
-WHERE lane = :lane AND "coalesce" != '' AND "coalesce" = :coalesce
+WHERE "coalesce" != '' AND "coalesce" = :coalesce AND id BETWEEN :first AND :last
 RETURNING class, length(body);
 
 -- name: trim_slice
--- What a slice of acknowledged messages holds, by class.
-SELECT class, count(*), sum(length(body)), max(seq) FROM (
-    SELECT class, body, seq FROM outbox WHERE lane = :lane AND seq <= :upto ORDER BY seq LIMIT :limit
+-- What a slice of a lane's messages holds, by class.
+SELECT class, count(*), sum(length(body)), max(id) FROM (
+    SELECT class, body, id FROM outbox WHERE id BETWEEN :first AND :last ORDER BY id LIMIT :limit
 ) GROUP BY class;
 
 -- name: trim_outbox
 -- Delete what the other side has committed.
-DELETE FROM outbox WHERE lane = :lane AND seq <= :upto;
+DELETE FROM outbox WHERE id BETWEEN :first AND :last;
 
 -- name: evict_slice
--- What a slice of the oldest telemetry holds.
-SELECT count(*), sum(length(body)), max(seq) FROM (
-    SELECT body, seq FROM outbox INDEXED BY outbox_telemetry
-    WHERE class = 'telemetry' AND lane = :lane AND seq > :above ORDER BY seq LIMIT :limit
+-- What a slice of a lane's oldest telemetry holds.
+SELECT count(*), sum(length(body)), max(id) FROM (
+    SELECT body, id FROM outbox INDEXED BY outbox_telemetry
+    WHERE class = 'telemetry' AND id BETWEEN :first AND :last ORDER BY id LIMIT :limit
 );
 
 -- name: evict_outbox
--- Delete telemetry up to a sequence number.
+-- Delete a lane's telemetry up to a message.
 DELETE FROM outbox INDEXED BY outbox_telemetry
-WHERE class = 'telemetry' AND lane = :lane AND seq > :above AND seq <= :upto;
+WHERE class = 'telemetry' AND id BETWEEN :first AND :last;
+
+-- name: outbox
+-- Messages of a lane, in order.
+SELECT id, kind, key, body FROM outbox WHERE id BETWEEN :first AND :last ORDER BY id LIMIT :limit;
+
+-- name: count_outbox
+-- How many messages wait in each lane, by its number: a scan, for checks only.
+SELECT id >> 48, count(*) FROM outbox GROUP BY id >> 48;
 
 -- name: add_loss
 -- Count a loss.
@@ -320,14 +337,6 @@ SELECT class, reason, rows, bytes, rows_told FROM loss ORDER BY class, reason;
 -- name: losses_told
 -- Take note of a report.
 UPDATE loss SET rows_told = :rows WHERE class = :lost_class AND reason = :reason;
-
--- name: outbox
--- Messages of a lane, in order.
-SELECT seq, kind, key, body FROM outbox WHERE lane = :lane AND seq > :after ORDER BY seq LIMIT :limit;
-
--- name: count_outbox
--- How many messages wait in each lane: a scan, for checks only.
-SELECT lane, count(*) FROM outbox GROUP BY lane;
 
 -- name: mark_inbox
 -- Raise the mark of a stream.

@@ -17,8 +17,8 @@ from task_queue.recurring_row import RecurringRecord
 from task_queue.recurring_row import record_of as recurring_record
 from task_queue.recurring_tables import recurring_of
 from task_queue.rows import TaskRow, record_of
-from task_queue.sqlite_tables import attempt_of, loss_of, task_of
-from task_queue.store import Attempt, Loss, TaskFilter, TaskRecord
+from task_queue.sqlite_tables import attempt_of, loss_of, seq_of, span, task_of
+from task_queue.store import Attempt, Loss, TaskFilter, TaskRecord, Waiting
 from task_queue.task import State
 from task_queue.watermarks import Usage
 
@@ -81,12 +81,12 @@ class SqliteReads:
         rows: list[Row] = []
         size = 0
         with self._lock, translated(self._path):
-            values = {"lane": lane.value, "after": after, "limit": limit}
-            for seq, kind, key, body in self._db.execute(self._sql["outbox"], values):
+            values = {**span(lane, above=after), "limit": limit}
+            for message_id, kind, key, body in self._db.execute(self._sql["outbox"], values):
                 size += len(body)
                 if rows and size > limit_bytes:
                     break
-                rows.append(Row(seq=seq, kind=kind, body=msgspec.Raw(body), key=key))
+                rows.append(Row(seq=seq_of(message_id), kind=kind, body=msgspec.Raw(body), key=key))
         return rows
 
     def inbox_mark(self, source: str, epoch: str, lane: Lane) -> int:
@@ -102,6 +102,17 @@ class SqliteReads:
         """See Store."""
         found = self._read("meta", name=name)
         return msgspec.json.decode(found[0][0]) if found else None
+
+    def waiting(self) -> Waiting:
+        """See Store."""
+        by_priority = {priority: count for priority, count in self._read("count_ready")}
+        first = [row for each in by_priority for row in self._read("oldest_ready", priority=each)]
+        oldest = min(first, default=None)
+        return Waiting(
+            by_priority=by_priority,
+            oldest=None if oldest is None else TaskId(oldest[1].hex()),
+            oldest_wall_s=None if oldest is None else oldest[2],
+        )
 
     def losses(self) -> list[Loss]:
         """See Store."""

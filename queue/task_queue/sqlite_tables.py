@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import apsw
-import msgspec
 
 from skerry.errors import InvalidTransition
 from skerry.fence import Fence, parse_fence
@@ -50,6 +49,26 @@ def attempt_of(columns: Sequence[Any]) -> Attempt:
         error=error,
         runtime_s=runtime_s,
     )
+
+
+#: Bits of a message's id that hold its sequence number; the lane's number lies above them.
+_SEQ_BITS = 48
+_LANE_NUMBERS = {lane: number for number, lane in enumerate(Lane)}
+
+
+def row_id(lane: Lane, seq: int) -> int:
+    """Return the id of a message: lanes apart, each in its order."""
+    return (_LANE_NUMBERS[lane] << _SEQ_BITS) + seq
+
+
+def seq_of(message_id: int) -> int:
+    """Return the sequence number in a message's id."""
+    return message_id & ((1 << _SEQ_BITS) - 1)
+
+
+def span(lane: Lane, *, above: int = 0, upto: int = (1 << _SEQ_BITS) - 1) -> dict[str, int]:
+    """Return the first and last id of a lane's messages above one sequence number and up to another."""
+    return {"first": row_id(lane, above + 1), "last": row_id(lane, upto)}
 
 
 def loss_of(columns: Sequence[Any]) -> Loss:
@@ -171,18 +190,18 @@ class SqliteTables(SqliteRecurring):
 
     def append_outbox(self, row: OutboxRow) -> None:
         """See Tables."""
-        values = {**msgspec.structs.asdict(row), "lane": row.lane.value, "row_class": row.row_class.value}
-        self._write("append_outbox", values)
+        values = {"id": row_id(row.lane, row.seq), "row_class": row.row_class.value, "body": row.body}
+        self._write("append_outbox", {**values, "kind": row.kind, "key": row.key, "coalesce": row.coalesce})
 
     def newest_coalesced(self, lane: Lane, coalesce: str) -> int:
         """See Tables."""
-        ((seq,),) = self._read("newest_coalesced", lane=lane.value, coalesce=coalesce)
-        return int(seq or 0)
+        ((newest,),) = self._read("newest_coalesced", coalesce=coalesce, **span(lane))
+        return seq_of(newest or 0)
 
     def delete_coalesced(self, lane: Lane, coalesce: str) -> Amounts:
         """See Tables."""
         gone: Amounts = {}
-        for name, size_bytes in self._read("delete_coalesced", lane=lane.value, coalesce=coalesce):
+        for name, size_bytes in self._read("delete_coalesced", coalesce=coalesce, **span(lane)):
             row_class = RowClass(name)
             gone[row_class] = gone.get(row_class, Amount()).plus(Amount(1, size_bytes))
             self.is_dirty = True
@@ -190,17 +209,19 @@ class SqliteTables(SqliteRecurring):
 
     def trim_outbox(self, lane: Lane, upto: int, limit: int) -> Amounts:
         """See Tables."""
-        found = self._read("trim_slice", lane=lane.value, upto=upto, limit=limit)
+        within = span(lane, upto=upto)
+        found = self._read("trim_slice", limit=limit, **within)
         if found:
-            self._write("trim_outbox", {"lane": lane.value, "upto": max(last for *_, last in found)})
+            self._write("trim_outbox", {**within, "last": max(last for *_, last in found)})
         return {RowClass(name): Amount(rows, size_bytes) for name, rows, size_bytes, _ in found}
 
     def evict_outbox(self, lane: Lane, above: int, limit: int) -> Amounts:
         """See Tables."""
-        ((rows, size_bytes, last),) = self._read("evict_slice", lane=lane.value, above=above, limit=limit)
+        within = span(lane, above=above)
+        ((rows, size_bytes, last),) = self._read("evict_slice", limit=limit, **within)
         if not rows:
             return {}
-        self._write("evict_outbox", {"lane": lane.value, "above": above, "upto": last})
+        self._write("evict_outbox", {**within, "last": last})
         return {RowClass.TELEMETRY: Amount(rows, size_bytes)}
 
     def add_loss(self, lost_class: str, reason: str, amount: Amount) -> None:
