@@ -21,6 +21,10 @@ BENCHMARKS: dict[str, tuple[str, str]] = {
         "benchmarks.federation",
         "a federated round with 2, 10 and 100 null clients, beside Flower's simulation",
     ),
+    "queue": (
+        "benchmarks.queue",
+        "the durable queue beside its peers: rates, processor time and bytes at up to 2,600,000 rows",
+    ),
 }
 
 

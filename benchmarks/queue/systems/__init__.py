@@ -1,0 +1,1 @@
+"""One adapter a system: what is measured, put behind `benchmarks.queue.port.Queue`."""
