@@ -13,9 +13,11 @@ import sys
 import time
 from typing import Any
 
-from tests.chaos.evidence import ROOT, load_evidence, save_evidence
+from tests.chaos.evidence import ROOT, SERVICES, load_evidence, save_evidence
 
 COMMAND = 'make demo ARGS="--round --json"'
+#: The services, what trains and merges, and the engine that judges.
+EXERCISES = (*SERVICES, "federation", "twin/fleet")
 _PLAIN = (
     "submitted",
     "done",
@@ -39,7 +41,7 @@ _PLAIN = (
 
 def main() -> int:
     """Run it once and record what it found."""
-    record = load_evidence("demo-round", COMMAND)
+    record = load_evidence("demo-round", COMMAND, EXERCISES)
     began = time.monotonic()
     done = subprocess.run(
         [sys.executable, "-m", "skerry.cli", "demo", "--round", "--json"],

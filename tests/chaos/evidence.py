@@ -13,38 +13,47 @@ from typing import Any
 import msgspec
 
 ROOT = Path(__file__).parents[2]
-_EXERCISED = ("skerry", "queue/task_queue", "devices", "policy", "edge_agent", "cloud_coordinator")
+RECORDS = ROOT / "docs" / "evidence"
+#: What a fleet's services run: agents and coordinator, without training.
+SERVICES = ("skerry", "queue/task_queue", "devices", "policy", "edge_agent", "cloud_coordinator")
 #: The command line and the demo: what drives the count, not what is counted.
 _HARNESS = "skerry/cli/"
 
 
 class Evidence(msgspec.Struct, frozen=True, kw_only=True):
-    """One record. content: hash of every file it exercises.  count: what was counted in all entries."""
+    """One record. count: what was counted in all entries.
+
+    exercises: the folders and files it rests on; none are named in records of an older shape, which are void.
+    content: hash of these names and of the files.
+    """
 
     name: str
-    command: str
-    commit: str
-    content: str
+    command: str = ""
+    commit: str = ""
+    exercises: tuple[str, ...] = ()
+    content: str = ""
     count: int = 0
     entries: tuple[dict[str, Any], ...] = ()
 
     def with_entry(self, count: int, entry: dict[str, Any]) -> Evidence:
         """Return the record with one more entry."""
         return msgspec.structs.replace(
-            self, count=self.count + count, entries=(*self.entries, entry), commit=_commit()
+            self, count=self.count + count, entries=(*self.entries, entry), commit=commit_now()
         )
 
 
-def load_evidence(name: str, command: str, exercised: Sequence[str] = _EXERCISED) -> Evidence:
-    """Return the record when it still stands, else an empty one.  exercised: the files it rests on."""
-    content = content_hash(exercised)
+def load_evidence(name: str, command: str, exercises: Sequence[str] = SERVICES) -> Evidence:
+    """Return the record when it still stands, else an empty one.  exercises: folders and files."""
+    content = content_hash(exercises)
     try:
         known = msgspec.json.decode(_path(name).read_bytes(), type=Evidence)
     except FileNotFoundError:
         known = None
     if known is not None and known.content == content:
         return known
-    return Evidence(name=name, command=command, commit=_commit(), content=content)
+    return Evidence(
+        name=name, command=command, commit=commit_now(), exercises=tuple(sorted(exercises)), content=content
+    )
 
 
 def save_evidence(record: Evidence) -> None:
@@ -80,23 +89,29 @@ def _kernel_imports(path: Path) -> Iterator[Path]:
             yield from (file for file in candidates if name.startswith("skerry") and file.is_file())
 
 
-def content_hash(folders: Sequence[str] = _EXERCISED) -> str:
-    """Return a hash over the tracked source files of the folders."""
-    listed = subprocess.run(
-        ["git", "ls-files", *folders], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.split()
-    digest = hashlib.sha256()
-    for name in sorted(listed):
-        if name.endswith((".py", ".sql", ".rego")) and not name.startswith(_HARNESS):
-            digest.update(name.encode() + b"\0" + (ROOT / name).read_bytes())
+def content_hash(exercises: Sequence[str]) -> str:
+    """Return a hash over the names given and the tracked source files that they stand for."""
+    digest = hashlib.sha256(json.dumps(sorted(exercises)).encode())
+    for name in files_of(exercises):
+        digest.update(name.encode() + b"\0" + (ROOT / name).read_bytes())
     return digest.hexdigest()
 
 
+def files_of(exercises: Sequence[str]) -> list[str]:
+    """Return the tracked source files that these folders and files stand for, without the harness."""
+    listed = subprocess.run(
+        ["git", "ls-files", *exercises], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    sources = (name for name in listed if name.endswith((".py", ".sql", ".rego")))
+    return sorted(name for name in sources if not name.startswith(_HARNESS))
+
+
 def _path(name: str) -> Path:
-    return ROOT / "docs" / "evidence" / f"{name}.json"
+    return RECORDS / f"{name}.json"
 
 
-def _commit() -> str:
+def commit_now() -> str:
+    """Return the commit that is checked out."""
     return subprocess.run(
         ["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.strip()
