@@ -135,6 +135,18 @@ def register_figures(metrics: Metrics, agent: Agent) -> None:
         lambda: {k.value: float(n) for k, n in store.depth().outbox.items()},
     )
     metrics.read_on_demand(
+        "lost_rows",
+        "Rows evicted, expired, dead-lettered or not let in, by class and reason.",
+        "loss",
+        lambda: {f"{loss.lost_class}: {loss.reason}": float(loss.rows) for loss in store.losses()},
+    )
+    metrics.read_on_demand(
+        "queue_level",
+        "How short the queue's room is, 0 (free) to 4 (closed).",
+        "queue",
+        lambda: {"tasks": float(store.depth().level)},
+    )
+    metrics.read_on_demand(
         "events",
         "What the agent counted.",
         "what",

@@ -6,6 +6,7 @@ Owns nothing durable: a task that was submitted is the agent's. Errors carry the
 from __future__ import annotations
 
 import hashlib
+import random
 import secrets
 import time
 from collections.abc import Iterator, Mapping
@@ -27,7 +28,7 @@ from skerry.documents import (
     TaskView,
 )
 from skerry.endpoint import Endpoint, find_agent
-from skerry.errors import BlobError, BlobNotFound, ServiceUnreachable, TaskFailed, WaitTimedOut
+from skerry.errors import BlobError, BlobNotFound, QueueFull, ServiceUnreachable, TaskFailed, WaitTimedOut
 from skerry.http import HttpConnection, decode
 from skerry.ids import content_hash
 from skerry.messages import Outcome
@@ -36,6 +37,7 @@ from skerry.task import TaskSpec, convert_task
 
 #: One request waits this long at the agent; longer waits are several requests.
 WAIT_STEP_S = 30.0
+_JSON = {"Content-Type": "application/json"}
 
 Task = TaskSpec | Mapping[str, Any]
 
@@ -73,8 +75,9 @@ class TaskHandle:
 class Client:
     """An agent, reached by its Unix socket or by URL and token. Use it in a `with` block, or close() it.
 
-    Errors: ServiceUnreachable (no agent listens), SpecError (the task is not valid), TaskNotFound,
-    StorageFailed, BlobError and its kin, ProblemError for every other refusal; each with the agent's message.
+    Errors: ServiceUnreachable (no agent listens), SpecError (the task is not valid), TaskNotFound, QueueFull
+    (with the seconds after which there may be room), StorageFailed, BlobError and its kin, ProblemError for
+    every other refusal; each with the agent's message.
     """
 
     def __init__(
@@ -112,21 +115,29 @@ class Client:
 
     # --- tasks ------------------------------------------------------------------------------------------
 
-    def submit(self, task: Task, *, idempotency_key: str | None = None) -> TaskHandle:
+    def submit(
+        self, task: Task, *, idempotency_key: str | None = None, room_timeout_s: float = 0.0
+    ) -> TaskHandle:
         """Hand a task to the agent; returns once it is on the agent's disk.
 
         task: a TaskSpec, or the same as plain values.  Sending is repeated under one key when the connection
         breaks, so that it is accepted once.
+        room_timeout_s: how long to wait and ask again when the queue is full.  Raises QueueFull after that.
         """
         spec = task if isinstance(task, TaskSpec) else convert_task(task)
         key = idempotency_key or spec.idempotency_key or secrets.token_hex(16)
-        _, content = self._http.request(
-            "POST",
-            "/v1/tasks",
-            body=msgspec.json.encode(msgspec.structs.replace(spec, idempotency_key=key)),
-            headers={"Content-Type": "application/json"},
-        )
-        return TaskHandle(self, decode(content, TaskAccepted, "agent"))
+        body = msgspec.json.encode(msgspec.structs.replace(spec, idempotency_key=key))
+        deadline = time.monotonic() + room_timeout_s
+        while True:
+            try:
+                _, content = self._http.request("POST", "/v1/tasks", body=body, headers=_JSON)
+            except QueueFull as full:
+                wait_s = full.retry_after_s * random.uniform(0.75, 1.25)  # not all at one moment
+                if time.monotonic() + wait_s > deadline:
+                    raise
+                time.sleep(wait_s)
+            else:
+                return TaskHandle(self, decode(content, TaskAccepted, "agent"))
 
     def run(self, task: Task, *, timeout_s: float | None = None) -> Outcome:
         """Submit a task and return how it ended.  Raises TaskFailed unless it succeeded, WaitTimedOut."""

@@ -33,6 +33,15 @@ class QueueError(SkerryError):
     """The task queue could not do what was asked."""
 
 
+class QueueFull(QueueError):
+    """The queue has no room for this task now."""
+
+    def __init__(self, message: str = "", *, retry_after_s: float = 5.0) -> None:
+        """retry_after_s: when there may be room again."""
+        super().__init__(message, retry_after_s=retry_after_s)
+        self.retry_after_s = retry_after_s
+
+
 class LeaseLost(QueueError):
     """The lease on this task belongs to someone else now."""
 
@@ -139,6 +148,10 @@ class BlobQuotaExceeded(BlobError):
 
 class CoordinatorUnreachable(BlobError):
     """The coordinator's content store cannot be reached now."""
+
+
+class BackupError(SkerryError):
+    """The backup could not be made, read or restored."""
 
 
 class DeviceError(SkerryError):

@@ -26,6 +26,22 @@ class NodeList(Document, frozen=True, kw_only=True):
     nodes: tuple[NodeRecord, ...]
 
 
+class LossView(Document, frozen=True, kw_only=True):
+    """Rows that a node's store lost, of one class and for one reason, since that store began."""
+
+    lost_class: str
+    reason: str
+    rows: int
+    size_bytes: int = 0
+
+
+class LossList(Document, frozen=True, kw_only=True):
+    """What one node lost, by class and reason; empty: nothing."""
+
+    node: str
+    losses: tuple[LossView, ...]
+
+
 class PlacementView(Document, frozen=True, kw_only=True):
     """One placement. ended: empty while it is current."""
 

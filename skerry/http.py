@@ -241,6 +241,8 @@ def problem_error(status: int, content: bytes) -> errors.SkerryError:
         shown = Problem(
             status=status, title=reason, type=TYPE_PREFIX + "foreign", detail=f"HTTP {status} {reason}"
         )
+    if shown.name == RULES[errors.QueueFull].name:
+        return errors.QueueFull(shown.detail or shown.title, retry_after_s=shown.retry_after_s or 5.0)
     kind = _CLASSES.get(shown.name)
     if kind is errors.SpecError:
         return errors.SpecError(shown.detail or shown.title, field=shown.field)

@@ -67,6 +67,7 @@ RULES: dict[type[BaseException], ProblemRule] = {
     errors.SettingsError: ProblemRule(422, "invalid-settings", "The settings are not valid"),
     errors.TaskNotFound: ProblemRule(404, "task-not-found", "There is no such task"),
     errors.InvalidTransition: ProblemRule(409, "not-allowed-now", "Not allowed in this state"),
+    errors.QueueFull: ProblemRule(429, "queue-full", "The queue is full", None, 5.0),
     errors.LeaseLost: ProblemRule(409, "lease-lost", "The lease is lost"),
     errors.StorageFailed: ProblemRule(
         507,
@@ -75,6 +76,7 @@ RULES: dict[type[BaseException], ProblemRule] = {
         "the disk refused the write, nothing was accepted: free space in the data directory, then try again",
         5.0,
     ),
+    errors.BackupError: ProblemRule(507, "backup-failed", "The backup could not be made"),
     errors.BlobNotFound: ProblemRule(404, "blob-not-found", "There is no such content"),
     errors.BlobCorrupt: ProblemRule(422, "blob-corrupt", "The content does not match its hash"),
     errors.BlobError: ProblemRule(507, "blob-storage", "The content could not be stored or read", None, 5.0),

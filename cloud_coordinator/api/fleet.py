@@ -17,10 +17,18 @@ from cloud_coordinator.api.views import (
     task_in_full,
     task_view,
 )
+from cloud_coordinator.core import losses
 from cloud_coordinator.core.events import NodeReleased, NodeRevoked
 from cloud_coordinator.ledger.values import TaskFilter
 from skerry.errors import TaskNotFound
-from skerry.fleet_documents import DeadLetterPage, LedgerTaskPage, LedgerTaskView, NodeList, StatusView
+from skerry.fleet_documents import (
+    DeadLetterPage,
+    LedgerTaskPage,
+    LedgerTaskView,
+    LossList,
+    NodeList,
+    StatusView,
+)
 from skerry.ids import parse_task_id
 from skerry.node import NodeRecord
 from skerry.problem import problem
@@ -58,6 +66,13 @@ async def nodes(request: web.Request) -> web.StreamResponse:
 async def node(request: web.Request) -> web.StreamResponse:
     """Show one node."""
     return json_response(await _node(request))
+
+
+async def node_losses(request: web.Request) -> web.StreamResponse:
+    """Show what one node's store had to let go."""
+    record = await _node(request)
+    found = await office(request).ask(lambda core: losses.of_node(core.ledger, record.name))
+    return json_response(LossList(node=record.name, losses=found))
 
 
 async def revoke(request: web.Request) -> web.StreamResponse:
@@ -145,6 +160,14 @@ ROUTES = (
         handler=node,
         summary="One node.",
         answers=(Answer(200, "The node.", NodeRecord),),
+        refusals=(404,),
+    ),
+    Route(
+        method="GET",
+        path="/v1/nodes/{name}/losses",
+        handler=node_losses,
+        summary="What the node's store evicted, expired, dead-lettered or did not let in, as it last told.",
+        answers=(Answer(200, "Totals by class and reason.", LossList),),
         refusals=(404,),
     ),
     Route(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cloud_coordinator import rounds_inbox
-from cloud_coordinator.core import custody, policies
+from cloud_coordinator.core import custody, losses, policies
 from cloud_coordinator.core.actions import Report
 from cloud_coordinator.core.turn import Turn
 from cloud_coordinator.ledger.values import DeadLetter, LedgerTask, Mark, TaskState, is_for_good
@@ -39,7 +39,7 @@ def apply_rows(turn: Turn, node: str, epoch: str, lane: Lane, rows: Sequence[Rec
     mark = turn.ledger.mark(node, epoch, lane)
     for received in rows:
         if received.row.seq > mark.upto:
-            _apply(turn, node, lane, received)
+            _apply(turn, node, epoch, lane, received)
     known = turn.memory.nodes.get(node)
     session = known.record.session if known else mark.session
     turn.ledger.put_mark(
@@ -48,12 +48,12 @@ def apply_rows(turn: Turn, node: str, epoch: str, lane: Lane, rows: Sequence[Rec
     turn.count("rows_applied", node=node, by=len(rows))
 
 
-def _apply(turn: Turn, node: str, lane: Lane, received: ReceivedRow) -> None:
+def _apply(turn: Turn, node: str, epoch: str, lane: Lane, received: ReceivedRow) -> None:
     if received.message is None:
         _bury(turn, node, lane, received, received.problem)
         return
     try:
-        _take(turn, node, received.message)
+        _take(turn, node, epoch, received.message)
     except SpecError as error:
         _bury(turn, node, lane, received, str(error))
 
@@ -74,7 +74,7 @@ def _bury(turn: Turn, node: str, lane: Lane, received: ReceivedRow, reason: str)
     turn.act(Report("warning", f"row {row.seq} ({row.kind[:80]}) was set aside: {reason[:200]}", node))
 
 
-def _take(turn: Turn, node: str, message: object) -> None:
+def _take(turn: Turn, node: str, epoch: str, message: object) -> None:
     match message:
         case TaskOffered():
             _offered(turn, node, message)
@@ -86,6 +86,8 @@ def _take(turn: Turn, node: str, message: object) -> None:
             _withdrawn(turn, node, message)
         case FederationReply():
             rounds_inbox.keep(turn, node, message)
+        case LossReported():
+            losses.take(turn, node, epoch, message)
         case _:
             _noted(turn, node, message)
 
@@ -266,9 +268,6 @@ def _withdrawn(turn: Turn, node: str, withdrawn: TaskWithdrawn) -> None:
 
 def _noted(turn: Turn, node: str, message: UpRow | object) -> None:
     match message:
-        case LossReported():
-            reason = f"{message.lost_class}: {message.reason}"[:200]
-            turn.count("lost", node=node, reason=reason, by=max(0, message.count))
         case StoreSalvaged():
             turn.count("stores_salvaged", node=node)
             turn.count("lost", node=node, reason="store damaged", by=max(0, message.rows_lost))

@@ -22,6 +22,7 @@ _ANSWERS: dict[Reason, tuple[int, str, str, float | None]] = {
 
 def refusal(refused: Refused) -> SkerryError:
     """Return the problem to raise for a refusal of the queue."""
-    status, name, what_to_do, retry_after_s = _ANSWERS[refused.reason]
+    status, name, what_to_do, usual_s = _ANSWERS[refused.reason]
+    retry_after_s = usual_s if refused.retry_after_s is None else refused.retry_after_s
     detail = f"{refused.message}; {what_to_do}" if what_to_do else refused.message
     return problem(status, detail, name=name, retry_after_s=retry_after_s)

@@ -16,7 +16,6 @@ from skerry.messages import (
     FederationOver,
     FederationRequest,
     Lane,
-    LossReported,
     PlacementRefused,
     PlaceTask,
     RevokePlacement,
@@ -25,7 +24,16 @@ from skerry.messages import (
     TaskReturned,
     row_of,
 )
-from task_queue.operations import AppendOutbox, Drop, Enqueue, Operation, PutMeta, RecordPlacement, Return
+from task_queue.operations import (
+    AppendOutbox,
+    CountLoss,
+    Drop,
+    Enqueue,
+    Operation,
+    PutMeta,
+    RecordPlacement,
+    Return,
+)
 
 #: The node's lease ends before the coordinator's: the margin covers the way, and clocks that differ.
 LEASE_SHARE = 0.8
@@ -102,8 +110,9 @@ def _operation(received: ReceivedRow, wall_s: float) -> Operation:
 
 
 def _answers(row: Row, letter: DeadLetter) -> list[Operation]:
-    kind, body = row_of(LossReported(lost_class="command", reason="not_understood", count=1))
-    answers: list[Operation] = [AppendOutbox(lane=Lane.CONTROL, kind=kind, body=body)]
+    answers: list[Operation] = [
+        CountLoss(lost_class="command", reason="not_understood", size_bytes=len(bytes(row.body)))
+    ]
     head = _placement_head(row)
     if head is not None:
         reason = f"this version of the agent cannot read the task: {letter.reason}"

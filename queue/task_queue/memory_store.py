@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Any
@@ -20,10 +21,10 @@ from task_queue.recurring_row import RecurringRecord
 from task_queue.recurring_row import record_of as recurring_record
 from task_queue.rows import Book, TaskRow, depth_of, record_of
 from task_queue.rules import is_control, perform, settle_interrupted
-from task_queue.store import Depth, Loss, TaskFilter, TaskRecord
+from task_queue.store import Depth, Loss, TaskFilter, TaskRecord, Waiting
 from task_queue.task import State
 from task_queue.transaction import Transaction
-from task_queue.watermarks import Usage, why_only_control
+from task_queue.watermarks import Usage, level, why_only_control
 
 
 class MemoryStore:
@@ -151,7 +152,18 @@ class MemoryStore:
 
     def depth(self) -> Depth:
         """See Store."""
-        return depth_of(self._book, len(self._leases), self._tables.bytes_used)
+        depth = depth_of(self._book, len(self._leases), self._tables.bytes_used)
+        return msgspec.structs.replace(depth, level=level(self.usage(), self._limits))
+
+    def waiting(self) -> Waiting:
+        """See Store."""
+        ready = [self._tables.rows[key[-1]] for key in self._tables.index["ready"]]
+        oldest = min(ready, key=lambda row: row.turn, default=None)
+        return Waiting(
+            by_priority=Counter(row.priority for row in ready),
+            oldest=None if oldest is None else oldest.task_id,
+            oldest_wall_s=None if oldest is None else oldest.accepted_wall_s,
+        )
 
     def losses(self) -> list[Loss]:
         """See Store."""

@@ -28,9 +28,9 @@ from task_queue.rules import is_control, perform, settle_interrupted
 from task_queue.sqlite_place import Place
 from task_queue.sqlite_reads import SqliteReads
 from task_queue.sqlite_tables import SqliteTables
-from task_queue.store import Depth, Loss, TaskFilter, TaskRecord
+from task_queue.store import Depth, Loss, TaskFilter, TaskRecord, Waiting
 from task_queue.transaction import Transaction
-from task_queue.watermarks import Usage, why_only_control
+from task_queue.watermarks import Usage, level, why_only_control
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -282,7 +282,13 @@ class SqliteStore:
     def depth(self) -> Depth:
         """See Store."""
         book = msgspec.json.decode(self._saved_book, type=Book)
-        return depth_of(book, len(self._leases), self._reads.bytes_in_use())
+        usage = self.usage()
+        depth = depth_of(book, len(self._leases), usage.used_bytes)
+        return msgspec.structs.replace(depth, level=level(usage, self._limits))
+
+    def waiting(self) -> Waiting:
+        """See Store."""
+        return self._reads.waiting()
 
     def losses(self) -> list[Loss]:
         """See Store."""

@@ -17,7 +17,7 @@ from task_queue.operations import Answer, Operation
 from task_queue.recurring_row import RecurringRecord
 from task_queue.retention import Amount, RowClass
 from task_queue.task import State
-from task_queue.watermarks import Usage
+from task_queue.watermarks import Level, Usage
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -93,6 +93,7 @@ class Depth(msgspec.Struct, frozen=True, kw_only=True):
     bytes_used: int
     written: Mapping[Lane, int] = {}  #: the highest row ever put into each lane of the outbox
     by_class: Mapping[RowClass, Amount] = {}  #: rows and bytes of body that the outbox holds
+    level: Level = Level.FREE  #: how short room is
 
 
 class Loss(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,6 +104,14 @@ class Loss(msgspec.Struct, frozen=True, kw_only=True):
     rows: int
     size_bytes: int
     rows_told: int = 0
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """What is ready: how many by priority, and which has waited longest."""
+
+    by_priority: Mapping[int, int]
+    oldest: TaskId | None = None
+    oldest_wall_s: float | None = None  #: when that one was accepted
 
 
 class Store(Protocol):
@@ -151,6 +160,10 @@ class Store(Protocol):
 
     def depth(self) -> Depth:
         """Return the counters."""
+        ...
+
+    def waiting(self) -> Waiting:
+        """Return what is ready, by priority: read from the index, for people who look."""
         ...
 
     def losses(self) -> list[Loss]:

@@ -28,6 +28,9 @@ def submit(
     command: Annotated[bool, typer.Option("--command", help="The words are a command to run.")] = False,
     wait: Annotated[float | None, typer.Option(min=0, metavar="SECONDS", help="Wait for its end.")] = None,
     kind: Annotated[str | None, typer.Option(help="Profile key, for example detect/yolo-n.")] = None,
+    room_timeout: Annotated[
+        float, typer.Option(min=0, metavar="SECONDS", help="How long to wait when the queue is full.")
+    ] = 0.0,
     key: Annotated[str | None, typer.Option(help="Idempotency key: the same twice is one task.")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -40,7 +43,7 @@ def submit(
       skerry submit --command --wait 10 -- echo hello
     """
     task = _with(_command(words, kind) if command else _read(words), kind)
-    handle = client.submit(task, idempotency_key=key)
+    handle = client.submit(task, idempotency_key=key, room_timeout_s=room_timeout)
     if wait is None:
         if as_json:
             print_json({"task_id": handle.task_id, "is_new": handle.is_new})

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 
 from cloud_coordinator.core import events as happened
+from cloud_coordinator.core import losses
 from cloud_coordinator.core.turn import Limits
 from cloud_coordinator.ledger.values import TaskState
 from cloud_coordinator.placement.request import Plan
@@ -128,6 +129,36 @@ def test_losses_and_salvages_reach_the_counters(fleet: ModelFleet) -> None:
     assert fleet.counted("lost", "telemetry: cap") == 7
     assert fleet.counted("lost", "store damaged") == 2
     assert any("database was damaged" in report.text for report in fleet.reports)
+
+
+def test_totals_of_losses_count_once_however_often_and_in_whatever_order_they_come(fleet: ModelFleet) -> None:
+    node = fleet.nodes["n1"]
+    for count in (3, 10, 10, 7):
+        node.say(LossReported(lost_class="telemetry", reason="evicted", count=count, is_total=True))
+    node.say(LossReported(lost_class="task", reason="expired", count=1, size_bytes=90, is_total=True))
+    fleet.settle()
+    before = losses.of_node(fleet.ledger, "n1")
+    node.store_epoch, node.outbox[Lane.LIVE], node.last[Lane.LIVE] = "another", [], 0
+    fleet.connect("n1")
+    node.say(LossReported(lost_class="telemetry", reason="evicted", count=2, is_total=True))
+    fleet.settle()
+
+    assert [(loss.lost_class, loss.rows, loss.size_bytes) for loss in before] == [
+        ("task", 1, 90),
+        ("telemetry", 10, 0),
+    ]
+    assert fleet.counted("lost", "telemetry: evicted") == 12, "a new store's losses come on top"
+    assert [loss.rows for loss in losses.of_node(fleet.ledger, "n1")] == [2]
+    assert losses.of_node(fleet.ledger, "n2") == ()
+
+
+def test_a_node_that_invents_reasons_without_end_is_believed_up_to_a_bound(fleet: ModelFleet) -> None:
+    for number in range(losses.LIMIT + 20):
+        fleet.nodes["n1"].say(LossReported(lost_class="x", reason=f"{number}", count=1, is_total=True))
+    fleet.settle()
+
+    assert len(losses.of_node(fleet.ledger, "n1")) == losses.LIMIT
+    assert fleet.counted("refused", "loss.reported") == 20
 
 
 def test_a_clone_is_quarantined_and_its_work_stays(fleet: ModelFleet) -> None:
