@@ -70,6 +70,8 @@ WATCHFUL_GATE = {
     "harm_alpha": 0.1,
     "implausible_cost": 1000,
 }
+#: What that means, for those who read the demo's figures.
+SWITCHED_OFF = "whether its choices are plausible"
 
 
 def coordinator_settings(signer: str) -> dict[str, object]:

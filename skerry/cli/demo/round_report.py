@@ -140,6 +140,7 @@ def _attempt(one: Attempt) -> dict[str, Any]:
         "policy": one.name,
         "outcome": "refused" if one.is_refused else one.rollout.state if one.rollout else "taken",
         "reason": one.reason,
+        "switched_off": one.switched_off,
     }
     if one.judged is not None:
         found["judged"] = _version(one.judged)

@@ -218,10 +218,18 @@ class RoundStory:
         version = self._until(lambda: self._operator.version_in(file), "the registry")
         self._say(f"a policy that prefers slow devices is {version.state}: {version.reason}")
         self._say(f"it is started all the same, with --unproven, on {plan.CANARY}, to see what its tasks say")
+        self._say(f"its gate does not ask {plan.SWITCHED_OFF}: that mostly ends it before it decides")
         options = (*plan.gate_options(plan.WATCHFUL_GATE), "--canary", plan.CANARY, "--unproven")
         rollout = self._followed(self._operator.start_rollout(version.policy, *options))
         self._say(f"rollout {rollout.state}: {rollout.reason}")
-        return Attempt(name=name, is_refused=False, reason=rollout.reason, judged=version, rollout=rollout)
+        return Attempt(
+            name=name,
+            is_refused=False,
+            reason=rollout.reason,
+            judged=version,
+            rollout=rollout,
+            switched_off=plan.SWITCHED_OFF,
+        )
 
     def _statuses(self, policy: str) -> dict[str, PolicyStatus]:
         """Wait until every node runs the policy (again), or the fallback; return what each says of it."""

@@ -20,13 +20,17 @@ _KEPT = frozenset({"received", "late", "accepted", "refused"})
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """A bad policy and what stopped it. judged, rollout: of one that got so far."""
+    """A bad policy and what stopped it. judged, rollout: of one that got so far.
+
+    switched_off: which of the gate's checks it was spared; empty: none.
+    """
 
     name: str
     is_refused: bool
     reason: str
     judged: PolicyVersionView | None = None
     rollout: RolloutView | None = None
+    switched_off: str = ""
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):

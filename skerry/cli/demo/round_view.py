@@ -36,7 +36,13 @@ def print_loop(stream: TextIO, document: dict[str, Any]) -> None:
         f"policy {policy['policy'][7:19]} is {policy['state']}: {policy['reason']}",
         "this demo's gates are short: they show the way, and find what is clearly worse, no fine difference",
     )
-    for line in lines:
+    spared = [one for one in document["bad_policies"] if one["switched_off"]]
+    notes = (
+        f"of the {one['policy']} policy the gate did not ask {one['switched_off']}, to let its tasks speak; "
+        "a usual gate mostly ends it before it decides anything"
+        for one in spared
+    )
+    for line in (*lines, *notes):
         console.print(Text(line))
 
 
@@ -68,7 +74,8 @@ def _rollout(document: dict[str, Any]) -> Table:
 def _bad(document: dict[str, Any]) -> Table:
     table = _table("the bad policies", "policy", "outcome", "what stopped it")
     for one in document["bad_policies"]:
-        _row(table, one["policy"], one["outcome"], one["reason"])
+        name = f"{one['policy']} (a check is off, see below)" if one["switched_off"] else one["policy"]
+        _row(table, name, one["outcome"], one["reason"])
     return table
 
 

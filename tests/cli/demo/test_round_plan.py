@@ -37,6 +37,14 @@ def test_a_gate_takes_every_setting(gate: dict[str, float]) -> None:
     assert {name: getattr(taken, name) for name in gate} == gate
 
 
+def test_only_the_gate_of_the_worse_policy_has_its_check_of_plausible_choices_switched_off() -> None:
+    usual = GateSettings()
+
+    assert "implausible_cost" not in plan.GATE
+    assert plan.WATCHFUL_GATE["implausible_cost"] > 100 * usual.implausible_cost
+    assert "plausible" in plan.SWITCHED_OFF
+
+
 def test_coordinator_and_agents_take_their_settings() -> None:
     told = plan.coordinator_settings(KEY.public_hex)
     assert load_settings(CoordinatorSettings, flags=told).policies.signers == (KEY.public_hex,)

@@ -80,8 +80,9 @@ FAILED = NodeProgress(
     evidence={"candidate_decisions": 9.0, "candidate_cost": 0.2, "fallback_cost": 0.1},
 )  # fmt: skip
 WORSE = Attempt(
-    name="worse", is_refused=False, reason="worse", judged=VERSION, rollout=a_rollout("rolled_back", FAILED)
-)
+    name="worse", is_refused=False, reason="worse", judged=VERSION,
+    rollout=a_rollout("rolled_back", FAILED), switched_off="whether choices are plausible",
+)  # fmt: skip
 NAN = Attempt(name="not a number", is_refused=True, reason="weights w are not all numbers")
 UNSIGNED = Attempt(name="unsigned", is_refused=True, reason="the manifest is not signed")
 STATUS = PolicyStatus(
@@ -170,6 +171,17 @@ def test_the_tables_name_every_policy_and_what_stopped_it() -> None:
 
     for words in ("late by 1", "not a number", "not signed", "rolled_back", "resumed at version 2", "short"):
         assert words in printed
+
+
+def test_a_check_that_was_switched_off_is_said_in_the_document_and_in_the_table() -> None:
+    stream = io.StringIO()
+    document = report_of(GOOD)
+    print_loop(stream, document)
+    printed = " ".join(stream.getvalue().replace("│", " ").split())
+
+    assert [one["switched_off"] for one in document["bad_policies"]] == ["", "", WORSE.switched_off]
+    assert printed.count("a check is off") == 1
+    assert "of the worse policy the gate did not ask whether choices are plausible" in printed
 
 
 def test_a_reply_is_found_by_node_and_version() -> None:
