@@ -21,7 +21,7 @@ from types import TracebackType
 import msgspec
 
 from skerry.clock import Clock, Instant, SystemClock
-from skerry.durable import sync
+from skerry.durable import make_directory, sync
 from skerry.errors import BlobCorrupt, BlobError, BlobNotFound, BlobQuotaExceeded
 from skerry.ids import is_content_hash
 
@@ -63,7 +63,7 @@ class BlobStore:
         self._incoming_bytes = 0
         self._order = 0
         for folder in ("objects", "incoming", "quarantine", "pins"):
-            (root / folder).mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_directory(root / folder)
         for left_over in (root / "incoming").iterdir():
             left_over.unlink()
         self._pinned = {f"sha256:{path.name}" for path in (root / "pins").iterdir()}

@@ -29,6 +29,17 @@ def write_whole(path: Path, data: bytes, *, mode: int = 0o600, replace: bool = T
     sync(path.parent)
 
 
+def make_directory(path: Path, *, mode: int = 0o700) -> None:
+    """Make a directory, with parents that are missing, so that no power cut takes it away with its files.
+
+    mode: of the directory itself.  One that is there is left as it is.  Raises OSError.
+    """
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    path.mkdir(parents=True, exist_ok=True, mode=mode)
+    for each in missing:
+        sync(each.parent)
+
+
 def sync(path: Path) -> None:
     """Have the disk keep a file's content, or a directory's names.  Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

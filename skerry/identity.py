@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from skerry.decoding import MALFORMED
-from skerry.durable import write_whole
+from skerry.durable import make_directory, write_whole
 from skerry.errors import IdentityError
 
 SIGNATURE_BYTES = 64
@@ -47,7 +47,7 @@ class PrivateKey:
         except FileNotFoundError:
             pass
         try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_directory(path.parent)
             write_whole(path, _pem(Ed25519PrivateKey.generate()), replace=False)
             return cls(_read_key(path))
         except OSError as error:
@@ -127,7 +127,7 @@ class Enrolment(msgspec.Struct, frozen=True, kw_only=True):
     def save(self, path: Path) -> None:
         """Write the enrolment (mode 0600), whole or not at all.  Raises IdentityError."""
         try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            make_directory(path.parent)
             write_whole(path, msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n")
         except OSError as error:
             raise IdentityError(f"the enrolment {path} cannot be written: {error.strerror}") from error

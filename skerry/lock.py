@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from types import TracebackType
 
+from skerry.durable import make_directory
 from skerry.errors import DirectoryInUse
 
 
@@ -18,7 +19,7 @@ class DirectoryLock:
 
         Raises DirectoryInUse with the owner's pid.
         """
-        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        make_directory(directory)
         self._fd = os.open(directory / "owner.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
