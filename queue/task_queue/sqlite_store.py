@@ -14,6 +14,7 @@ import msgspec
 
 from skerry.clock import Instant
 from skerry.database import translated
+from skerry.durable import make_directory
 from skerry.errors import StorageFailed
 from skerry.ids import TaskId
 from skerry.messages import Lane, Row
@@ -70,8 +71,7 @@ class SqliteStore:
         The caller holds the directory's lock.  reports: whether ends of this node's own tasks are reported.
         Raises StoreTooNew (the file is left as it is) and StorageFailed.
         """
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-
+        make_directory(path.parent)
         try:
             return cls._begin(path, now, wall_s, reports, limits)
         except StorageFailed:
