@@ -1,0 +1,216 @@
+"""One node of a world: a machine, a disk that outlives its processes, and the real agent when it runs.
+
+Owns starting, killing and asking; decides nothing about when. Devices are emulated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from random import Random
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from devices.port import Job
+from edge_agent.core.state import Facts
+from edge_agent.decider import PolicyDecider
+from edge_agent.profile_cache import ProfileCache
+from edge_agent.runtime import Agent
+from edge_agent.runtime_build import Parts
+from edge_agent.settings import AgentSettings
+from policy.baselines.registry import make_scheduler
+from policy.guard.without_engine import AllowAll
+from policy.profile import Measured, RuntimeProfile
+from skerry.blobs import BlobStore
+from skerry.identity import Enrolment, PrivateKey
+from skerry.lock import DirectoryLock
+from skerry.node import Device, Inventory
+from skerry.transport.port import Will
+from task_queue.limits import Limits
+from task_queue.sqlite_store import SqliteStore
+from twin.faithful.executor import Behaviour, EmulatedExecutor
+from twin.faithful.machine import Machine
+from twin.faithful.shells import COMMIT_S, VirtualWriter
+from twin.faithful.transport import LoopTransport
+from twin.faithful.world import World
+
+if TYPE_CHECKING:
+    from edge_agent.content import Remote
+    from task_queue.operations import Answer, Operation
+
+_T = TypeVar("_T")
+
+
+class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """What a node of a world is."""
+
+    name: str
+    region: str
+    devices: tuple[Device, ...]
+    cpu_millicores: int = 4000
+    memory_bytes: int = 4 << 30
+    settings: AgentSettings = AgentSettings()
+    limits: Limits = Limits()
+
+
+class RememberedProfile(ProfileCache):
+    """Run times kept over restarts without a file: losing them would cost accuracy only."""
+
+    def __init__(self) -> None:
+        """Begin with nothing measured."""
+        self._measured: list[Measured] = []
+
+    def load(self, profile: RuntimeProfile) -> None:
+        """See ProfileCache."""
+        profile.load(self._measured)
+
+    def save(self, profile: RuntimeProfile, measured: int) -> None:
+        """See ProfileCache."""
+        self._measured = profile.dump()
+
+
+class Node:
+    """One node: what runs on it now is `agent`, None while nothing does."""
+
+    def __init__(
+        self,
+        world: World,
+        plan: NodePlan,
+        home: Path,
+        *,
+        enrolment: Enrolment,
+        key: PrivateKey,
+        behave: Callable[[Job, Random], Behaviour],
+        effect: Callable[[Node, Job, str], None],
+        remote: Callable[[Node], Remote | None] = lambda node: None,
+    ) -> None:
+        """home: the node's disk.  behave, effect: see EmulatedExecutor."""
+        self.world, self.plan, self.home = world, plan, home
+        self.machine = Machine(plan.name, world.now_s)
+        self.process = world.process(self.machine)
+        self.enrolment, self.key = enrolment, key
+        self.agent: Agent | None = None
+        self.writer: VirtualWriter | None = None
+        self.transport: LoopTransport | None = None
+        self.starts = 0
+        #: Called with each commit of whatever agent runs here.
+        self.committed: Callable[[Node, Sequence[Operation], Sequence[Answer]], None] = lambda *seen: None
+        self.commit_s: Callable[[], float] | None = None
+        self._behave, self._effect, self._remote = behave, effect, remote
+        self._rng = world.rng(f"node {plan.name}")
+        self._profile = RememberedProfile()
+
+    @property
+    def name(self) -> str:
+        """Its name in the fleet."""
+        return self.plan.name
+
+    @property
+    def client_id(self) -> str:
+        """Its name at the broker."""
+        return f"{self.enrolment.fleet}-{self.name}"
+
+    def start(self) -> None:
+        """Start the agent on what the disk holds.  Raises what opening raises."""
+        assert self.agent is None, f"{self.name} runs already"
+        self.starts += 1
+        loop = self.world.begin(self.process)
+        parts = loop.run_inside(lambda: self._open(loop))
+        self.agent = loop.run_inside(lambda: self._assemble(parts))
+        loop.run_inside(self.agent.start)
+
+    def kill(self) -> None:
+        """End the agent without a word; what it has not committed never happens."""
+        agent, self.agent = self.agent, None
+        if agent is None:
+            return
+        assert self.writer is not None
+        assert self.transport is not None
+        self.writer.die()
+        self.transport.die()
+        self.world.end(self.process)
+        agent.parts.store.close()
+        agent.parts.lock.release()
+
+    def set_commit_s(self, commit_s: Callable[[], float] | None) -> None:
+        """Have synced commits take so long, in this process and the next ones."""
+        self.commit_s = commit_s
+        if self.writer is not None:
+            self.writer.commit_s = commit_s or (lambda: COMMIT_S)
+
+    def ask(self, question: Callable[[Agent], Coroutine[Any, Any, _T]], then: Callable[[_T], None]) -> None:
+        """Ask the running agent as its interface does; `then` hears the answer, if one comes."""
+        agent, loop = self.agent, self.process.loop
+        if agent is None or loop is None:
+            return
+
+        async def job() -> None:
+            then(await question(agent))
+
+        loop.run_inside(lambda: loop.create_task(job()))
+
+    def _open(self, loop: Any) -> Parts:
+        plan, clock = self.plan, self.machine
+        settings = msgspec.structs.replace(plan.settings, data_dir=str(self.home))
+        store = SqliteStore.open(
+            self.home / "queue.db", now=clock.now(), wall_s=clock.wall_s, reports=True, limits=plan.limits
+        )
+        self.writer = VirtualWriter(store, clock, loop)
+        self.writer.committed = lambda ops, answers: self.committed(self, ops, answers)
+        if self.commit_s is not None:
+            self.writer.commit_s = self.commit_s
+        profile = RuntimeProfile()
+        self._profile.load(profile)
+        guard, scheduler = AllowAll(), make_scheduler(settings.scheduler.name)
+        return Parts(
+            settings=settings,
+            clock=clock,
+            rng=self._rng,
+            lock=DirectoryLock(self.home),
+            facts=Facts(
+                node=plan.name,
+                region=plan.region,
+                cpu_millicores=plan.cpu_millicores,
+                memory_bytes=plan.memory_bytes,
+                is_enrolled=True,
+            ),
+            inventory=Inventory(
+                devices=plan.devices,
+                cpu_millicores=plan.cpu_millicores,
+                memory_bytes=plan.memory_bytes,
+                hardware_id=f"hw-{plan.name}",
+            ),
+            executors=self._executors(),
+            decider=PolicyDecider(guard, scheduler, profile, clock.wall_s),
+            profile_cache=self._profile,
+            store=store,
+            writer=self.writer,
+            blobs=BlobStore(self.home / "content", settings.content.quota_bytes, clock=clock),
+            mqtt=settings.mqtt,
+            enrolment=self.enrolment,
+            key=self.key,
+        )
+
+    def _executors(self) -> dict[tuple[str, str], EmulatedExecutor]:
+        return {
+            (device.device_id, executor): EmulatedExecutor(
+                device,
+                lambda job: self._behave(job, self._rng),
+                lambda job, what: self._effect(self, job, what),
+            )
+            for device in self.plan.devices
+            for executor in device.executors
+        }
+
+    def _assemble(self, parts: Parts) -> Agent:
+        loop = self.process.loop
+        assert loop is not None
+
+        def will() -> Will:
+            assert agent.uplink is not None  # it is what connects
+            return agent.uplink.will()
+
+        self.transport = LoopTransport(self.world.network, loop, client_id=self.client_id, will=will)
+        agent = Agent(parts, transport=self.transport, remote=self._remote(self))
+        return agent

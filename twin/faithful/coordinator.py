@@ -1,0 +1,114 @@
+"""The coordinator of a world: its machine, its ledger's disk, and the real runtime when it runs.
+
+Owns starting, killing and enrolling. Its HTTP interface is not part of a world: what goes over it (content,
+operators' wishes) is given to the core directly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from cloud_coordinator.core import events as happened
+from cloud_coordinator.core.core import CoordinatorCore
+from cloud_coordinator.core.turn import Limits
+from cloud_coordinator.figures import Figures
+from cloud_coordinator.ledger.port import Ledger
+from cloud_coordinator.ledger.sqlite import SqliteLedger
+from cloud_coordinator.runtime import Runtime
+from cloud_coordinator.settings import CoordinatorSettings
+from policy.guard.without_engine import AllowAll
+from skerry.identity import PrivateKey
+from skerry.node import NodeRecord
+from skerry.topics import COORDINATOR
+from twin.faithful.machine import Machine
+from twin.faithful.shells import VirtualCoreThread
+from twin.faithful.transport import LoopTransport
+from twin.faithful.world import World
+
+
+class Cloud:
+    """One coordinator: what runs now is `runtime`, None while nothing does."""
+
+    def __init__(
+        self, world: World, home: Path, *, fleet: str, key: PrivateKey, limits: Limits | None = None
+    ) -> None:
+        """home: its disk."""
+        self.world, self.home, self.fleet, self.key = world, home, fleet, key
+        self.limits = limits or Limits()
+        self.machine = Machine(COORDINATOR, world.now_s)
+        self.process = world.process(self.machine)
+        self.runtime: Runtime | None = None
+        self.core: CoordinatorCore | None = None
+        self.thread: VirtualCoreThread | None = None
+        self.transport: LoopTransport | None = None
+        self.ledger: Ledger | None = None
+        self.starts = 0
+        self.wrap: Callable[[Ledger], Ledger] = lambda ledger: ledger
+
+    @property
+    def client_id(self) -> str:
+        """Its name at the broker."""
+        return f"skerry-{self.fleet}-{COORDINATOR}"
+
+    def start(self) -> None:
+        """Start it on what the disk holds."""
+        assert self.runtime is None, "the coordinator runs already"
+        self.starts += 1
+        loop = self.world.begin(self.process)
+        self.runtime = loop.run_inside(self._assemble)
+        loop.run_inside(self.runtime.start)
+
+    def kill(self) -> None:
+        """End it without a word."""
+        if self.runtime is None:
+            return
+        assert self.thread is not None
+        assert self.transport is not None
+        assert self.ledger is not None
+        self.runtime = None
+        self.thread.die()
+        self.transport.die()
+        self.world.end(self.process)
+        self.ledger.close()
+
+    def enrol(self, record: NodeRecord) -> None:
+        """Take a node into the register, as its token does."""
+        self.tell(happened.NodeEnrolled(record))
+
+    def tell(self, event: happened.Event) -> None:
+        """Give the core an event, as the interface does."""
+        if self.runtime is not None and self.process.loop is not None:
+            runtime = self.runtime
+            self.process.loop.call_soon(lambda: runtime.post(event))
+
+    def _assemble(self) -> Runtime:
+        loop, clock = self.process.loop, self.machine
+        assert loop is not None
+        self.home.mkdir(parents=True, exist_ok=True)
+        self.ledger = self.wrap(SqliteLedger(self.home / "ledger.db"))
+        guard = AllowAll()
+        settings = CoordinatorSettings(fleet=self.fleet, data_dir=str(self.home))
+        core = CoordinatorCore(
+            self.ledger,
+            guard=guard,
+            now=clock.now(),
+            wall_s=clock.wall_s(),
+            limits=self.limits,
+            placement=settings.placement,
+        )
+        self.core = core
+        self.thread = VirtualCoreThread(core, self.ledger, clock, loop)
+        self.transport = LoopTransport(self.world.network, loop, client_id=self.client_id)
+        return Runtime(
+            msgspec.structs.replace(settings, fleet=self.fleet),
+            core=core,
+            thread=self.thread,
+            transport=self.transport,
+            key=self.key,
+            guard=guard,
+            figures=Figures(),
+            clock=clock,
+        )

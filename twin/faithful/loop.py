@@ -1,0 +1,188 @@
+"""An event loop on a virtual clock: it never waits, it is turned. One a process, so that a process can die whole.
+
+Owns the order of what runs inside one process. Must not know what runs. Threads do not exist here: what a
+shell would give to one is done at once, in the order in which it was asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from contextvars import Context
+from typing import Any, TypeVar, TypeVarTuple, Unpack
+
+_T = TypeVar("_T")
+_Ts = TypeVarTuple("_Ts")
+
+
+class VirtualLoop(asyncio.AbstractEventLoop):
+    """What asyncio's own primitives need of a loop: callbacks now, callbacks later, futures and tasks."""
+
+    def __init__(self, clock_s: Callable[[], float], sooner: Callable[[float], None]) -> None:
+        """clock_s: the process's monotonic seconds.  sooner: told of each moment at which it wants a turn."""
+        self._clock_s = clock_s
+        self._sooner = sooner
+        self._ready: deque[asyncio.Handle] = deque()
+        self._later: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._order = 0
+        self._is_closed = False
+        self._tasks: dict[asyncio.Task[Any], None] = {}  # in order: how they end must not depend on hashes
+        #: What went wrong inside callbacks: the world looks at it after each turn.
+        self.broken: list[dict[str, Any]] = []
+
+    def time(self) -> float:
+        """Return the process's monotonic seconds."""
+        return self._clock_s()
+
+    def next_at(self) -> float | None:
+        """Return when it wants a turn, None when nothing will ever happen by itself."""
+        if self._ready:
+            return self.time()
+        while self._later and self._later[0][2].cancelled():
+            heapq.heappop(self._later)
+        return self._later[0][0] if self._later else None
+
+    def turn(self) -> None:
+        """Run everything that is due by now, and what that makes due."""
+        asyncio._set_running_loop(self)
+        try:
+            while True:
+                now = self.time()
+                while self._later and self._later[0][0] <= now:
+                    self._ready.append(heapq.heappop(self._later)[2])
+                if not self._ready:
+                    return
+                handle = self._ready.popleft()
+                if not handle.cancelled():
+                    handle._run()
+        finally:
+            asyncio._set_running_loop(None)
+
+    def run_inside(self, function: Callable[[], _T]) -> _T:
+        """Call a function as if from a callback of this loop."""
+        asyncio._set_running_loop(self)
+        try:
+            return function()
+        finally:
+            asyncio._set_running_loop(None)
+
+    def run_until_done(self, job: Coroutine[Any, Any, _T]) -> _T:
+        """Run a job that needs no time to its end.  Raises RuntimeError when it waits for something."""
+        task = self.run_inside(lambda: self.create_task(job))
+        self.turn()
+        if not task.done():
+            raise RuntimeError(f"{task} waits for the virtual clock")
+        return task.result()
+
+    def close(self) -> None:
+        """End the process without a word: nothing of it runs any more."""
+        self._is_closed = True
+        self._ready.clear()
+        self._later.clear()
+        tasks, self._tasks = self._tasks, {}
+        for task in tasks:
+            task._log_destroy_pending = False  # type: ignore[attr-defined] # a killed process reports nothing
+            _end(task)
+
+    # --- what asyncio calls ------------------------------------------------------------------------------
+
+    def call_soon(
+        self,
+        callback: Callable[[Unpack[_Ts]], object],
+        *args: *_Ts,
+        context: Context | None = None,
+    ) -> asyncio.Handle:
+        """Have a callback run in this turn or the next."""
+        handle = asyncio.Handle(callback, args, self, context)
+        if not self._is_closed:
+            if not self._ready:
+                self._sooner(self.time())
+            self._ready.append(handle)
+        return handle
+
+    call_soon_threadsafe = call_soon
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[Unpack[_Ts]], object],
+        *args: *_Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Have a callback run after `delay` seconds."""
+        return self.call_at(self.time() + delay, callback, *args, context=context)
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[Unpack[_Ts]], object],
+        *args: *_Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Have a callback run at a moment of `time()`; equal moments keep their order."""
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        if not self._is_closed:
+            self._order += 1
+            heapq.heappush(self._later, (when, self._order, handle))
+            if self._later[0][2] is handle:
+                self._sooner(when)
+        return handle
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """See asyncio.TimerHandle: cancelled ones are dropped when their time comes."""
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """Return a future of this loop."""
+        return asyncio.Future(loop=self)
+
+    def create_task(  # type: ignore[override]
+        self, coro: Coroutine[Any, Any, _T], *, name: str | None = None, context: Context | None = None
+    ) -> asyncio.Task[_T]:
+        """Run a coroutine on this loop."""
+        task = asyncio.Task(coro, loop=self, name=name, context=context)
+        self._tasks[task] = None
+        task.add_done_callback(lambda done: self._tasks.pop(done, None))
+        return task
+
+    def run_in_executor(
+        self, executor: Any, func: Callable[[Unpack[_Ts]], _T], *args: *_Ts
+    ) -> asyncio.Future[_T]:
+        """Do at once what a shell would give to a thread."""
+        future: asyncio.Future[_T] = self.create_future()
+        try:
+            future.set_result(func(*args))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Keep what went wrong for the world."""
+        if not self._is_closed:
+            self.broken.append(context)
+
+    def default_exception_handler(self, context: dict[str, Any]) -> None:
+        """See call_exception_handler."""
+        self.call_exception_handler(context)
+
+    def get_debug(self) -> bool:
+        """Never: asyncio's own checks read the real clock."""
+        return False
+
+    def is_running(self) -> bool:
+        """Whether this loop is being turned right now."""
+        return asyncio._get_running_loop() is self
+
+    def is_closed(self) -> bool:
+        """Whether the process is gone."""
+        return self._is_closed
+
+
+def _end(task: asyncio.Task[Any]) -> None:
+    """Unwind a coroutine now, and not when memory is collected: what it does on its way out reaches nothing."""
+    job = task.get_coro()
+    if job is not None:
+        with suppress(RuntimeError):  # one that goes on waiting, or is the one that ends its own process
+            job.close()

@@ -1,0 +1,77 @@
+"""A machine's clocks in a virtual world: boot time, wall time that can be wrong, sleep. Knows no process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from skerry.clock import WALL_FLOOR_S, Instant
+
+#: What every right clock shows when a world begins, seconds since 1970.
+WORLD_BEGAN_WALL_S = WALL_FLOOR_S + 1e7
+#: What a boot has behind it when its first process starts, seconds.
+BOOT_S = 5.0
+
+
+class Machine:
+    """The clock of one machine. `now` and `wall_s` are skerry's Clock port; `loop_s` stands still in sleep."""
+
+    def __init__(self, name: str, world_s: Callable[[], float]) -> None:
+        """world_s: reads the world's own, true seconds. The machine is switched on now."""
+        self.name = name
+        self._world_s = world_s
+        self._boots = 0
+        self._wall_error_s = 0.0
+        self._slept_s = 0.0
+        self.asleep_since: float | None = None
+        self._began_s = 0.0
+        self.boot()
+
+    def boot(self, *, wall_at_boot_s: float | None = None) -> None:
+        """Switch it on.  wall_at_boot_s: what its wall clock shows then; None: as right as it was."""
+        self._boots += 1
+        self._began_s = self._world_s() - BOOT_S
+        self.asleep_since = None
+        if wall_at_boot_s is not None:
+            self._wall_error_s = wall_at_boot_s - self._true_wall_s()
+
+    def now(self) -> Instant:
+        """Return the boot-time clock's reading; it counts sleep."""
+        return Instant(f"{self.name}-boot-{self._boots}", self._world_s() - self._began_s)
+
+    def wall_s(self) -> float:
+        """Return what its wall clock shows."""
+        return self._true_wall_s() + self._wall_error_s
+
+    def loop_s(self) -> float:
+        """Return seconds that its processes' timers count: none while it sleeps."""
+        return (self._world_s() if self.asleep_since is None else self.asleep_since) - self._slept_s
+
+    def world_at(self, loop_s: float) -> float:
+        """Return when its timers reach loop_s, in the world's seconds, unless it goes to sleep before."""
+        return loop_s + self._slept_s
+
+    def step_wall(self, seconds: float) -> None:
+        """Step the wall clock, as a time server or an operator does."""
+        self._wall_error_s += seconds
+
+    def set_wall(self, wall_s: float) -> None:
+        """Set the wall clock."""
+        self._wall_error_s = wall_s - self._true_wall_s()
+
+    def set_right(self) -> None:
+        """Let the wall clock be right again."""
+        self._wall_error_s = 0.0
+
+    def sleep(self) -> None:
+        """Suspend it."""
+        if self.asleep_since is None:
+            self.asleep_since = self._world_s()
+
+    def wake(self) -> None:
+        """Resume it."""
+        if self.asleep_since is not None:
+            self._slept_s += self._world_s() - self.asleep_since
+            self.asleep_since = None
+
+    def _true_wall_s(self) -> float:
+        return WORLD_BEGAN_WALL_S + self._world_s()

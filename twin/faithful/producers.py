@@ -1,0 +1,89 @@
+"""The applications of a world: they submit tasks at a node, and ask again until they are answered.
+
+Owns when and what is submitted; every draw comes from the node's own stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from skerry.ids import TaskId
+from skerry.task import CommandSpec, Resources, TaskSpec
+from task_queue.operations import Enqueued, Refused
+from twin.faithful.agent import Node
+from twin.faithful.world import World
+from twin.scenario.language import Load
+
+#: An application that hears nothing asks again after this, and after a refusal too.
+ASK_AGAIN_S = 5.0
+
+Accepted = Callable[[Node, TaskId, TaskSpec, bool], None]
+
+
+class Producer:
+    """One application at one node."""
+
+    def __init__(
+        self, world: World, node: Node, load: Load, number: int, *, end_s: float, accepted: Accepted
+    ) -> None:
+        """number: of this load in the scenario.  end_s: when it stops.  accepted: told of each answer."""
+        self._world, self._node, self._load, self._number = world, node, load, number
+        self._end_s, self._accepted = end_s, accepted
+        self._rng: Random = world.rng(f"load {number} {node.name}")
+        self._made = 0
+        self.unanswered: dict[int, TaskSpec] = {}
+        self.refusals = 0
+
+    def start(self, at_s: float) -> None:
+        """Begin at a moment of the world."""
+        first_s = self._rng.uniform(0.0, 1.0 / self._load.rate_per_s)
+        self._world.at(at_s + first_s, self._next)
+
+    def _next(self) -> None:
+        if self._world.now_s() >= self._end_s:
+            return
+        number, self._made = self._made, self._made + 1
+        task = self._task(number)
+        self.unanswered[number] = task
+        self._ask(number)
+        gap_s = 1.0 / self._load.rate_per_s
+        is_steady = self._load.arrival == "steady"
+        self._world.at(
+            self._world.now_s() + (gap_s if is_steady else self._rng.expovariate(1.0 / gap_s)), self._next
+        )
+
+    def _ask(self, number: int) -> None:
+        """Submit; without an answer, submit again under the same key. An unkeyed one is given up."""
+        task = self.unanswered.get(number)
+        if task is None:
+            return
+        self._node.ask(lambda agent: agent.submit(task), lambda answer: self._hear(number, answer))
+        if self._load.is_keyed:
+            self._world.at(self._world.now_s() + ASK_AGAIN_S, lambda: self._ask(number))
+
+    def _hear(self, number: int, answer: Enqueued | Refused) -> None:
+        if isinstance(answer, Refused):
+            self.refusals += 1
+            return
+        task = self.unanswered.pop(number, None)
+        if task is not None:
+            self._accepted(self._node, answer.task_id, task, answer.is_new)
+
+    def _task(self, number: int) -> TaskSpec:
+        load = self._load
+        low, high = load.runtime_s
+        takes_s = self._rng.uniform(low, high)
+        fails = int(self._rng.random() < load.fails)
+        order = f"k{number % load.ordering_keys}" if load.ordering_keys else None
+        return TaskSpec(
+            spec=CommandSpec(argv=(f"{takes_s:.3f}", str(fails)), stdin="x" * load.payload_bytes),
+            kind=load.kind,
+            idempotency_key=f"{self._number}-{number}" if load.is_keyed else None,
+            resources=Resources(cpu_millicores=100, memory_bytes=1 << 24, accelerator=load.needs),
+            priority=load.priority,
+            expires_after_s=load.expires_after_s,
+            retries=load.retries,
+            effect=load.effect,
+            ordering_key=order,
+        )

@@ -1,0 +1,154 @@
+"""What stands in for the shells' threads on a virtual clock: commits that take a while, together, in order.
+
+Owns when a commit happens and what a dead process leaves undone; the stores underneath are the real ones.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from cloud_coordinator.writer import Answer as CoreAnswer
+from cloud_coordinator.writer import CoreThread, Job
+from skerry.clock import Clock
+from skerry.errors import QueueError
+from task_queue.operations import Answer, Operation
+from task_queue.store import Store
+from task_queue.writer import StoreWriter
+
+if TYPE_CHECKING:
+    from cloud_coordinator.core.core import CoordinatorCore
+    from cloud_coordinator.ledger.port import Ledger
+
+_T = TypeVar("_T")
+
+#: What a synced commit takes, seconds, unless the disk is slow.
+COMMIT_S = 0.004
+#: Between a commit and the moment its submitter hears of it, seconds: a process can die just then.
+ANSWER_S = 0.0005
+
+
+class VirtualWriter(StoreWriter):
+    """A StoreWriter without a thread: what comes while a commit is on its way shares the next one."""
+
+    def __init__(self, store: Store, clock: Clock, loop: asyncio.AbstractEventLoop) -> None:
+        """loop: the process's own."""
+        self._store = store
+        self._clock = clock
+        self._loop = loop
+        self._queue: deque[tuple[Sequence[Operation], Future[list[Answer]]]] = deque()
+        self._is_syncing = False
+        self._is_dead = False
+        self.commit_s: Callable[[], float] = lambda: COMMIT_S
+        #: Called with each commit, once the store has answered.
+        self.committed: Callable[[Sequence[Operation], Sequence[Answer]], None] = lambda ops, answers: None
+
+    def submit(self, ops: Sequence[Operation]) -> Future[list[Answer]]:
+        """See StoreWriter."""
+        if self._is_dead:
+            raise QueueError("the queue is closing: nothing more is accepted")
+        future: Future[list[Answer]] = Future()
+        self._queue.append((ops, future))
+        if not self._is_syncing:
+            self._is_syncing = True
+            self._loop.call_later(self.commit_s(), self._sync)
+        return future
+
+    def read(self, ask: Callable[[Store], _T]) -> Future[_T]:
+        """See StoreWriter."""
+        future: Future[_T] = Future()
+        try:
+            future.set_result(ask(self._store))
+        except Exception as error:  # as a thread pool hands it on
+            future.set_exception(error)
+        return future
+
+    def close(self) -> None:
+        """See StoreWriter."""
+        self._sync()
+        self._is_dead = True
+
+    def die(self) -> None:
+        """End with the process: what is not committed never happens."""
+        self._is_dead = True
+        self._queue.clear()
+
+    def _sync(self) -> None:
+        self._is_syncing = False
+        batch, self._queue = list(self._queue), deque()
+        if batch and not self._is_dead:
+            self._commit(batch)
+
+    def _commit(self, batch: list[Any]) -> None:
+        """See StoreWriter: one that fails alone fails for itself only."""
+        merged = [op for ops, _ in batch for op in ops]
+        try:
+            answers = self._store.apply(merged, now=self._clock.now())
+        except Exception as error:
+            if len(batch) == 1:
+                self._loop.call_later(ANSWER_S, batch[0][1].set_exception, error)
+                return
+            for waiting in batch:
+                self._commit([waiting])
+            return
+        self.committed(merged, answers)
+        self._loop.call_later(ANSWER_S, _answer, batch, answers)
+
+
+def _answer(batch: list[Any], answers: Sequence[Answer]) -> None:
+    rest = iter(answers)
+    for ops, future in batch:
+        future.set_result([next(rest) for _ in ops])
+
+
+class VirtualCoreThread(CoreThread):
+    """A CoreThread without a thread."""
+
+    def __init__(
+        self, core: CoordinatorCore, ledger: Ledger, clock: Clock, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        """loop: the process's own."""
+        self._core = core
+        self._ledger = ledger
+        self._clock = clock
+        self._loop = loop
+        self._queue: deque[tuple[Job, CoreAnswer]] = deque()
+        self._is_syncing = False
+        self._is_dead = False
+        self.commit_s: Callable[[], float] = lambda: COMMIT_S
+        self.crashed = asyncio.Event()
+
+    @property
+    def waiting(self) -> int:
+        """See CoreThread."""
+        return len(self._queue)
+
+    def post(self, job: Job, answer: CoreAnswer, *, may_shed: bool = True) -> bool:
+        """See CoreThread."""
+        if self._is_dead:
+            return False
+        self._queue.append((job, answer))
+        if not self._is_syncing:
+            self._is_syncing = True
+            self._loop.call_later(self.commit_s(), self._sync)
+        return True
+
+    async def stop(self) -> None:
+        """See CoreThread."""
+        self._sync()
+        self._is_dead = True
+        self._ledger.close()
+
+    def die(self) -> None:
+        """End with the process."""
+        self._is_dead = True
+        self._queue.clear()
+
+    def _sync(self) -> None:
+        self._is_syncing = False
+        group, self._queue = list(self._queue), deque()
+        if group and not self._is_dead:
+            self._loop.call_later(ANSWER_S, self._deliver, self._commit(group))

@@ -1,0 +1,162 @@
+"""A scenario put on the stage: the world with its coordinator, nodes, producers and witness.
+
+Owns how a scenario's words become parts. What goes wrong on it is mishaps.py's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+from cloud_coordinator.core.turn import Limits as CloudLimits
+from devices.port import Job
+from skerry.identity import Enrolment, PrivateKey
+from skerry.messages import Lane
+from skerry.node import Device, DeviceClass, NodeRecord
+from skerry.task import CommandSpec
+from task_queue.limits import Limits
+from twin.faithful.agent import Node, NodePlan
+from twin.faithful.coordinator import Cloud
+from twin.faithful.executor import Behaviour
+from twin.faithful.producers import Producer
+from twin.faithful.witness import Witness
+from twin.faithful.world import World
+from twin.scenario.language import Group, Scenario, names_of, select
+
+FLEET = "twin"
+#: The fleet has come together by then, and the load begins.
+LOAD_BEGINS_S = 20.0
+#: How much faster than a processor each class of emulated device is.
+_SPEED = {"cpu": 1.0, "gpu": 6.0, "npu": 4.0, "tpu": 4.0}
+
+
+class Stage:
+    """Everything of one run."""
+
+    def __init__(self, scenario: Scenario, seed: int, home: Path) -> None:
+        """home: an empty directory for the disks."""
+        self.scenario, self.seed, self.home = scenario, seed, home
+        self.world = World(seed)
+        self.cloud_key = _key(seed, "coordinator")
+        part = scenario.coordinator
+        self.cloud = Cloud(
+            self.world,
+            home / "coordinator",
+            fleet=FLEET,
+            key=self.cloud_key,
+            limits=CloudLimits(lease_s=part.lease_s, state_interval_s=part.state_interval_s),
+        )
+        self.witness = Witness(self.world.now_s, self._cloud_mark)
+        self.log: Callable[[str], None] = lambda line: None
+        self.faulty: set[str] = set()  #: nodes whose devices fail every attempt
+        self.nodes = {name: self._node(group, name) for group in scenario.group for name in names_of(group)}
+        self.producers = self._producers()
+
+    def open(self) -> None:
+        """Start everything; the fleet comes together."""
+        self.cloud.start()
+        for node in self.nodes.values():
+            public = node.key.public_hex
+            self.cloud.enrol(
+                NodeRecord(name=node.name, fleet=FLEET, region=node.plan.region, public_key=public)
+            )
+        self.world.run(1.0)
+        for node in self.nodes.values():
+            self.start(node)
+        for producer in self.producers:
+            producer.start(LOAD_BEGINS_S)
+        self.world.run(LOAD_BEGINS_S)
+
+    def start(self, node: Node) -> None:
+        """Start a node's agent, with the witness watching."""
+        node.start()
+        self.witness.settled(node)
+        self.note(node.name, "starts")
+
+    def note(self, who: str, what: str) -> None:
+        """Write a line of the event log."""
+        self.log(f"{self.world.now_s():.6f} {who} {what}")
+
+    def _node(self, group: Group, name: str) -> Node:
+        key = _key(self.seed, name)
+        node = Node(
+            self.world,
+            NodePlan(
+                name=name,
+                region=group.region,
+                devices=tuple(_device(kind, group.slots) for kind in group.devices),
+                cpu_millicores=1000 * group.slots,
+                limits=Limits(max_bytes=group.queue_bytes),
+            ),
+            self.home / name,
+            enrolment=Enrolment(
+                fleet=FLEET,
+                node=name,
+                region=group.region,
+                site=group.site,
+                coordinator_url="",
+                coordinator_public_key=self.cloud_key.public_hex,
+                broker_url="mqtt://emulated",
+            ),
+            key=key,
+            behave=lambda job, rng: self._behave(name, job, rng),
+            effect=self._effect,
+        )
+        node.committed = self._committed
+        return node
+
+    def _producers(self) -> list[Producer]:
+        made = []
+        for number, load in enumerate(self.scenario.load):
+            begins_s = LOAD_BEGINS_S + load.begin_s
+            end_s = begins_s + (load.for_s or self.scenario.load_s - load.begin_s)
+            for name in select(self.scenario, load.on):
+                producer = Producer(
+                    self.world, self.nodes[name], load, number, end_s=end_s, accepted=self.witness.accepted
+                )
+                made.append(producer)
+        return made
+
+    def _committed(self, node: Node, operations: object, answers: object) -> None:
+        self.witness.committed(node, operations, answers)  # type: ignore[arg-type]
+        self.note(node.name, f"commits {_digest(operations, answers)}")
+
+    def _behave(self, name: str, job: Job, rng: Random) -> Behaviour:
+        assert isinstance(job.spec, CommandSpec)  # producers submit nothing else
+        takes_s, fails = float(job.spec.argv[0]), job.spec.argv[1] == "1"
+        if name in self.faulty:
+            return Behaviour(takes_s=min(takes_s, 0.1), status="device_fault")
+        return Behaviour(takes_s=takes_s, status="failed" if fails and rng.random() < 0.5 else "succeeded")
+
+    def _effect(self, node: Node, job: Job, what: str) -> None:
+        self.note(node.name, f"{what} {job.task_id} {job.fence}")
+        self.witness.effect(node, job, what)
+
+    def _cloud_mark(self, node: str, epoch: str, lane: Lane) -> int:
+        ledger = self.cloud.ledger
+        return ledger.mark(node, epoch, lane).upto if ledger is not None else 0
+
+
+def _key(seed: int, name: str) -> PrivateKey:
+    seeded = hashlib.sha256(f"twin {seed} {name}".encode()).digest()
+    return PrivateKey(Ed25519PrivateKey.from_private_bytes(seeded))
+
+
+def _device(kind: DeviceClass, slots: int) -> Device:
+    return Device(
+        device_id=f"{kind}-0",
+        device_class=kind,
+        name=f"emulated {kind}",
+        executors=("command", "onnx"),
+        slots=slots,
+        speed=_SPEED[kind],
+        emulated=True,
+    )
+
+
+def _digest(operations: object, answers: object) -> str:
+    return hashlib.blake2b(repr((operations, answers)).encode(), digest_size=8).hexdigest()

@@ -1,0 +1,198 @@
+"""The witness: an account of its own of what was promised, what took effect and what ended, beside the stores.
+
+Owns the invariants (laws 1 to 7) and what violates them. It sees commits and effects as they happen and never
+asks a store for what it can know by itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from devices.port import Job
+from skerry.fence import parse_fence
+from skerry.ids import TaskId
+from skerry.messages import Lane
+from skerry.task import TaskSpec
+from task_queue.operations import Advanced, Answer, Changed, Enqueue, Enqueued, Operation, TrimOutbox
+from task_queue.store import TaskFilter
+from task_queue.task import FINAL, State
+from twin.faithful.agent import Node
+
+#: Violations kept with their words; more are only counted.
+KEPT = 50
+
+
+@dataclass(slots=True)
+class Promise:
+    """A task that a store has accepted. is_heard: its producer was told so, and relies on it."""
+
+    home: str
+    task: TaskSpec
+    on_s: float  #: the home machine's powered-on seconds at acceptance
+    is_heard: bool = False
+
+
+@dataclass(slots=True)
+class Violation:
+    """A law that was broken, when, where and how."""
+
+    law: int
+    at_s: float
+    node: str
+    what: str
+    task_id: str = ""
+
+
+@dataclass
+class Witness:
+    """Everything that was seen."""
+
+    now_s: Callable[[], float]
+    #: Node, epoch of its store, lane → up to where the ledger holds it.
+    cloud_mark: Callable[[str, str, Lane], int]
+    open: dict[TaskId, Promise] = field(default_factory=dict)
+    ended: Counter[State] = field(default_factory=Counter)
+    submitted: int = 0
+    done_twice: int = 0
+    effects: int = 0
+    violations: list[Violation] = field(default_factory=list)
+    count: int = 0
+    _done: dict[TaskId, str] = field(default_factory=dict)  #: task → its home
+    _running: dict[TaskId, dict[str, str]] = field(default_factory=dict)  #: task → node → fence
+    _begun_once: set[TaskId] = field(default_factory=set)
+
+    def violated(self, law: int, node: str, what: str, task_id: str = "") -> None:
+        """Note a violation."""
+        self.count += 1
+        if len(self.violations) < KEPT:
+            self.violations.append(Violation(law, self.now_s(), node, what, task_id))
+
+    # --- what happens at a node ------------------------------------------------------------------------------
+
+    def accepted(self, node: Node, task_id: TaskId, task: TaskSpec, is_new: bool) -> None:
+        """A producer was answered: from now on the task may not be lost (law 1)."""
+        self.submitted += 1
+        if task_id in self._done:
+            return
+        promise = self.open.get(task_id)
+        if promise is None:
+            self.violated(1, node.name, "it was acknowledged before it was committed", task_id)
+        else:
+            promise.is_heard = True
+
+    def committed(self, node: Node, operations: Sequence[Operation], answers: Sequence[Answer]) -> None:
+        """A commit of a node's store is on its disk."""
+        for operation, answer in zip(operations, answers, strict=True):
+            match answer:
+                case Enqueued(task_id=task_id, is_new=True):
+                    if isinstance(operation, Enqueue) and operation.placement is None:
+                        on_s = node.machine.now().uptime_s
+                        self.open[task_id] = Promise(node.name, operation.task, on_s)
+                case Changed(task_id=task_id, state=state, was=was) if state in FINAL:
+                    self._ended(node, task_id, state, was)
+                case Advanced():
+                    for task_id, was in answer.expired:
+                        self._expired(node, task_id)
+                        self._ended(node, task_id, State.EXPIRED, was)
+                    for task_id, was in answer.given_up:
+                        self._ended(node, task_id, State.UNKNOWN, was)
+            if isinstance(operation, TrimOutbox):
+                self._trimmed(node, operation)
+
+    def settled(self, node: Node) -> None:
+        """A store was opened again: attempts that a restart ended for good are ends like any other."""
+        for task_id, promise in list(self.open.items()):
+            record = node.agent.parts.store.get(task_id) if promise.home == node.name and node.agent else None
+            if record is not None and record.state in FINAL:
+                self._ended(node, task_id, record.state, State.RUNNING)
+
+    def _ended(self, node: Node, task_id: TaskId, state: State, was: State | None) -> None:
+        """An end counts where the task was submitted; the same word again changes nothing."""
+        if was in FINAL:
+            return
+        promise = self.open.get(task_id)
+        if promise is not None and promise.home == node.name:
+            del self.open[task_id]
+            self._done[task_id] = node.name
+            self.ended[state] += 1
+        elif self._done.get(task_id) == node.name:
+            self.done_twice += 1
+            self.violated(3, node.name, f"it ended a second time, as {state}", task_id)
+
+    def _expired(self, node: Node, task_id: TaskId) -> None:
+        promise = self.open.get(task_id)
+        if promise is None or promise.task.expires_after_s is None or promise.home != node.name:
+            return
+        lived_s = node.machine.now().uptime_s - promise.on_s
+        if 0 <= lived_s < promise.task.expires_after_s - 1.0:
+            given_s = promise.task.expires_after_s
+            self.violated(5, node.name, f"it expired after {lived_s:.1f} s of {given_s:g}", task_id)
+
+    def _trimmed(self, node: Node, trim: TrimOutbox) -> None:
+        agent = node.agent
+        if agent is None:
+            return
+        held = self.cloud_mark(node.name, agent.parts.store.epoch, trim.lane)
+        if trim.upto > held:
+            self.violated(2, node.name, f"{trim.lane} was trimmed up to {trim.upto}, the ledger holds {held}")
+
+    def effect(self, node: Node, job: Job, what: str) -> None:
+        """An attempt begins, is over, or took effect."""
+        task_id = TaskId(job.task_id)
+        running = self._running.setdefault(task_id, {})
+        if what == "begins":
+            if node.name in running and running[node.name] == job.fence:
+                self.violated(3, node.name, f"two attempts under one fence {job.fence}", task_id)
+            if self._done.get(task_id) == node.name:
+                self.violated(3, node.name, "a finished task runs again", task_id)
+            promise = self.open.get(task_id)
+            if promise is not None and promise.task.effect == "at_most_once":
+                if task_id in self._begun_once:
+                    self.violated(3, node.name, "an at-most-once task was begun a second time", task_id)
+                self._begun_once.add(task_id)
+            earlier = running.get(node.name)
+            if earlier is not None and parse_fence(job.fence) <= parse_fence(earlier):
+                self.violated(3, node.name, f"fence {job.fence} does not grow over {earlier}", task_id)
+            running[node.name] = job.fence
+        else:
+            self.effects += 1
+            self._running.pop(task_id, None)
+
+    # --- at certain moments ------------------------------------------------------------------------------------
+
+    def look_at_bounds(self, node: Node) -> None:
+        """Law 4: the store is within its bound."""
+        agent = node.agent
+        if agent is None:
+            return
+        used, most = agent.parts.store.depth().bytes_used, node.plan.limits.max_bytes
+        if used > most:
+            self.violated(4, node.name, f"{used} bytes in use, {most} are allowed")
+
+    def look_at_running(self, node: Node) -> None:
+        """Law 7: what is running in the store is running in the process."""
+        agent = node.agent
+        if agent is None:
+            return
+        claimed = agent.core.entries
+        for record in agent.parts.store.find(_RUNNING):
+            if record.task_id not in claimed:
+                self.violated(7, node.name, "it is running in the store and nowhere else", record.task_id)
+
+    def at_the_end(self, nodes: Sequence[Node], missing: Callable[[Node, TaskId], str]) -> int:
+        """Every promise must have been kept by now; returns how many tasks are lost."""
+        homes = {node.name: node for node in nodes}
+        lost = 0
+        for task_id, promise in list(self.open.items()):
+            where = missing(homes[promise.home], task_id)
+            if where:
+                self.violated(7, promise.home, f"it has not ended: {where}", task_id)
+            elif promise.is_heard:
+                lost += 1
+                self.violated(1, promise.home, "it was acknowledged and is nowhere", task_id)
+        return lost
+
+
+_RUNNING = TaskFilter(states=(State.RUNNING,), limit=200)

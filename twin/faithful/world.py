@@ -1,0 +1,141 @@
+"""The virtual world: one clock, a network, and processes that are turned in the order of their moments.
+
+Owns time and order, nothing else: equal moments go by the network first, then by the order in which processes
+were added. Every draw comes from the seed.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from math import inf
+from random import Random
+from typing import Any
+
+from skerry.transport.memory import MemoryBroker
+from twin.faithful.loop import VirtualLoop
+from twin.faithful.machine import Machine
+
+
+class WorldBroken(RuntimeError):
+    """A process broke in a way that no process may."""
+
+
+class Process:
+    """A slot for one process on a machine: what runs there now, if anything does."""
+
+    def __init__(self, machine: Machine, order: int) -> None:
+        """machine: whose clocks it reads.  order: among equals of one moment."""
+        self.machine = machine
+        self.order = order
+        self.loop: VirtualLoop | None = None
+
+    def next_at(self) -> float | None:
+        """Return when it wants a turn, in the world's seconds."""
+        if self.loop is None or self.machine.asleep_since is not None:
+            return None
+        loop_s = self.loop.next_at()
+        return None if loop_s is None else self.machine.world_at(loop_s)
+
+
+class World:
+    """Everything that happens, in order."""
+
+    def __init__(self, seed: int) -> None:
+        """seed: decides every draw of the world and of what lives in it."""
+        self.seed = seed
+        self.network = MemoryBroker(seed=seed)
+        self.processes: list[Process] = []
+        self._wanted: list[tuple[float, int]] = []  # (moment, process): may be out of date, never missing …
+        self._earliest: dict[int, float] = {}  # … and this says which one of a process counts
+        self.broken: list[str] = []
+
+    def rng(self, name: str) -> Random:
+        """Return a stream of draws of its own for a name."""
+        return Random(f"{self.seed}:{name}")
+
+    def now_s(self) -> float:
+        """Return the world's seconds since it began."""
+        return self.network.now_s
+
+    def at(self, when_s: float, action: Callable[[], None]) -> None:
+        """Do something at a moment; equal moments keep their order."""
+        self.network.at(when_s, action)
+
+    def process(self, machine: Machine) -> Process:
+        """Return a new slot for a process."""
+        process = Process(machine, len(self.processes))
+        self.processes.append(process)
+        return process
+
+    def begin(self, process: Process) -> VirtualLoop:
+        """Give a process its event loop: it runs from now on."""
+        machine = process.machine
+        loop = VirtualLoop(machine.loop_s, lambda at: self._want(machine.world_at(at), process))  # type: ignore[abstract] # asyncio's other half is sockets and children
+        process.loop = loop
+        return loop
+
+    def end(self, process: Process) -> None:
+        """End a process without a word."""
+        if process.loop is not None:
+            loop, process.loop = process.loop, None
+            loop.close()
+
+    def awake(self, process: Process) -> None:
+        """Have a process looked at again: its machine has woken."""
+        at = process.next_at()
+        if at is not None:
+            self._want(at, process)
+
+    def run(self, until_s: float) -> None:
+        """Let everything happen up to a moment.  Raises WorldBroken when a process broke."""
+        while True:
+            turn_at = self._next_turn()
+            wire_at = self.network.next_due_s()
+            if wire_at is not None and wire_at <= until_s and (turn_at is None or wire_at <= turn_at):
+                self.network.pump_one()
+            elif turn_at is not None and turn_at <= until_s:
+                self._turn(turn_at)
+            else:
+                break
+        self.network.pump(until_s)
+
+    def _want(self, at: float, process: Process) -> None:
+        at = max(at, self.now_s())
+        if at < self._earliest.get(process.order, inf):
+            self._earliest[process.order] = at
+            heapq.heappush(self._wanted, (at, process.order))
+
+    def _next_turn(self) -> float | None:
+        """Return the moment of the next turn; what is out of date on the agenda is put right on the way."""
+        while self._wanted:
+            at, order = self._wanted[0]
+            if self._earliest.get(order) == at:
+                real = self.processes[order].next_at()
+                if real is not None and real <= at:
+                    return at
+                del self._earliest[order]
+                if real is not None:
+                    self._want(real, self.processes[order])
+            else:
+                heapq.heappop(self._wanted)
+        return None
+
+    def _turn(self, at: float) -> None:
+        _, order = heapq.heappop(self._wanted)
+        del self._earliest[order]
+        self.network.now_s = max(self.network.now_s, at)
+        process = self.processes[order]
+        loop = process.loop
+        assert loop is not None  # _next_turn has looked
+        loop.turn()
+        if loop.broken:
+            raise WorldBroken(f"{process.machine.name}: {_why(loop.broken)}")
+        following = process.next_at()
+        if following is not None:
+            self._want(following, process)
+
+
+def _why(broken: list[dict[str, Any]]) -> str:
+    first = broken[0]
+    return f"{first.get('message', '')} {first.get('exception', '')!r}".strip()

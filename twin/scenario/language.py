@@ -1,0 +1,132 @@
+"""A scenario as it is written (TOML), checked as a whole. Plain values; knows no world."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+from skerry.errors import SpecError
+from skerry.ids import check_name
+from skerry.task import Accelerator, Effect
+from twin.scenario.faults import Fault, Seconds, Share
+
+
+class _Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One table of a scenario."""
+
+
+class Group(_Table, frozen=True, kw_only=True):
+    """Nodes of one kind: named NAME when there is one, NAME-1 … NAME-N otherwise."""
+
+    name: str
+    count: Annotated[int, Meta(ge=1, le=100_000)] = 1
+    region: str = "north"
+    site: str = ""
+    devices: tuple[Literal["cpu", "gpu", "npu", "tpu"], ...] = ("cpu",)
+    slots: Annotated[int, Meta(ge=1, le=64)] = 4
+    queue_bytes: Annotated[int, Meta(ge=1 << 20)] = 1 << 34
+
+
+class Load(_Table, frozen=True, kw_only=True):
+    """Tasks that are submitted at each node of `on`, from begin_s for for_s seconds (0: as long as the load lasts)."""
+
+    on: str = "all"
+    rate_per_s: Annotated[float, Meta(gt=0)] = 1.0
+    arrival: Literal["steady", "poisson"] = "steady"
+    begin_s: Seconds = 0.0
+    for_s: Seconds = 0.0
+    kind: str = "task"
+    runtime_s: tuple[Seconds, Seconds] = (0.2, 0.6)  #: drawn between the two
+    fails: Share = 0.0  #: share of attempts that fail
+    retries: Annotated[int, Meta(ge=0, le=100)] = 20
+    effect: Effect = "idempotent"
+    priority: Annotated[int, Meta(ge=0, le=9)] = 4
+    needs: Accelerator = "any"
+    expires_after_s: Annotated[float, Meta(gt=0)] | None = None
+    ordering_keys: Annotated[int, Meta(ge=0)] = 0  #: so many keys, in turn
+    is_keyed: bool = True  #: its producer asks again under one idempotency key until it is answered
+    payload_bytes: Annotated[int, Meta(ge=0, le=16_384)] = 16
+
+
+class CoordinatorPart(_Table, frozen=True, kw_only=True):
+    """The coordinator's numbers."""
+
+    lease_s: Annotated[float, Meta(ge=1)] = 900.0
+    state_interval_s: Annotated[float, Meta(gt=0)] = 5.0
+
+
+class Scenario(_Table, frozen=True, kw_only=True):
+    """A world, its work, and what goes wrong.
+
+    load_s: how long tasks are submitted.  settle_s: how long after that everything must have ended.
+    """
+
+    name: str
+    about: str = ""
+    shows: tuple[str, ...] = ()  #: kinds of faults that people met
+    load_s: Annotated[float, Meta(gt=0)]
+    settle_s: Seconds = 120.0
+    coordinator: CoordinatorPart = CoordinatorPart()
+    group: tuple[Group, ...]
+    load: tuple[Load, ...] = ()
+    fault: tuple[Fault, ...] = ()
+
+
+def parse_scenario(text: str, *, source: str = "the scenario") -> Scenario:
+    """Return a scenario from TOML.  Raises SpecError that names the field at fault."""
+    try:
+        scenario = msgspec.convert(tomllib.loads(text), type=Scenario)
+    except tomllib.TOMLDecodeError as error:
+        raise SpecError(f"{source} is not TOML: {error}") from error
+    except msgspec.ValidationError as error:
+        raise SpecError(f"{source}: {error}") from error
+    return check_scenario(scenario)
+
+
+def load_scenario(path: Path) -> Scenario:
+    """Return the scenario in a file.  Raises SpecError."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise SpecError(f"the scenario {path} cannot be read: {error.strerror}") from error
+    return parse_scenario(text, source=str(path))
+
+
+def check_scenario(scenario: Scenario) -> Scenario:
+    """Return the scenario when it hangs together.  Raises SpecError."""
+    check_name(scenario.name, what="name")
+    names = [name for group in scenario.group for name in names_of(group)]
+    for name in names:
+        check_name(name, what="group.name")
+    if len(set(names)) != len(names):
+        raise SpecError(f"two nodes have one name: {sorted(n for n in names if names.count(n) > 1)[0]}")
+    for who in [load.on for load in scenario.load] + [fault.on for fault in scenario.fault]:
+        if not who.startswith("some:"):
+            select(scenario, who)
+        elif not who[5:].isdigit() or not 1 <= int(who[5:]) <= len(names):
+            raise SpecError(f"on = {who!r}: there are {len(names)} nodes; some:N takes N of them")
+    return scenario
+
+
+def names_of(group: Group) -> tuple[str, ...]:
+    """Return the names of a group's nodes."""
+    return (group.name,) if group.count == 1 else tuple(f"{group.name}-{n + 1}" for n in range(group.count))
+
+
+def select(scenario: Scenario, who: str) -> tuple[str, ...]:
+    """Return the nodes that `who` names.  Raises SpecError when it names none."""
+    found = tuple(
+        name
+        for group in scenario.group
+        for name in names_of(group)
+        if who in ("all", group.name, name, f"region:{group.region}", f"site:{group.site}")
+    )
+    if not found:
+        raise SpecError(
+            f"on = {who!r} names no node: use all, some:N, a node, a group, region:NAME or site:NAME"
+        )
+    return found
