@@ -5,8 +5,9 @@ Knows no table. Each store says how it writes; all of them sync every commit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import apsw
@@ -17,6 +18,22 @@ from skerry.errors import StorageFailed, StoreTooNew
 BUSY_TIMEOUT_MS = 5000
 #: FULL: an acknowledged commit survives a power cut; NORMAL forgets the last ones.
 _LEDGER_SETTINGS = ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON", "cache_size = -8000")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One step of a schema: its script, and what SQL alone cannot do before and after it.
+
+    The parts work on the tables as that step finds or leaves them, so they use no code that goes on changing.
+    """
+
+    script: str
+    before: Callable[[apsw.Connection], None] | None = None
+    after: Callable[[apsw.Connection], None] | None = None
+
+
+#: A schema's steps in order; one that is a script only may be given as its text.
+Schema = Sequence[Step | str]
 
 
 @contextmanager
@@ -38,7 +55,7 @@ def translated(path: Path) -> Iterator[None]:
         raise StorageFailed(f"{path}: {error}", path=path) from error
 
 
-def open_ledger(path: Path, schema: Sequence[str]) -> apsw.Connection:
+def open_ledger(path: Path, schema: Schema) -> apsw.Connection:
     """Return a ledger's one connection, with the schema brought up to date.
 
     Raises StoreTooNew for a newer schema (the file is not touched) and StorageFailed.
@@ -63,8 +80,9 @@ def open_read_only(path: Path) -> apsw.Connection:
 
 
 def configure(db: apsw.Connection, settings: Sequence[str]) -> None:
-    """Give a connection its pragmas and its patience."""
+    """Give a connection its pragmas, its patience and its plans, which no bound value changes."""
     db.set_busy_timeout(BUSY_TIMEOUT_MS)
+    db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)  # else a join is planned anew each time that it is bound
     for setting in settings:
         db.execute(f"PRAGMA {setting}").fetchall()
 
@@ -94,10 +112,21 @@ def refuse_newer(path: Path, known: int) -> None:
         )
 
 
-def upgrade(db: apsw.Connection, schema: Sequence[str]) -> None:
-    """Apply the schema's steps that the database lacks, each in a transaction with its version."""
-    for version, script in enumerate(schema, start=1):
+def upgrade(db: apsw.Connection, schema: Schema) -> None:
+    """Apply the schema's steps that the database lacks.
+
+    Each is one transaction with its version: one that is interrupted, wherever, is made from its start.
+    """
+    for version, step in enumerate(schema, start=1):
         if version > pragma(db, "user_version"):
             with db:
-                db.execute(script)
+                _make(db, Step(script=step) if isinstance(step, str) else step)
                 db.execute(f"PRAGMA user_version = {version}")
+
+
+def _make(db: apsw.Connection, step: Step) -> None:
+    if step.before is not None:
+        step.before(db)
+    db.execute(step.script)
+    if step.after is not None:
+        step.after(db)

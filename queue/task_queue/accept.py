@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import msgspec
-
-from skerry.messages import Lane, Outcome, PlacementRefused
+from skerry.messages import Lane, Outcome, PlacementRefused, TaskEnded
 from skerry.task import TaskSpec
 from task_queue.eviction import make_room
 from task_queue.limits import ROW_OVERHEAD_BYTES
 from task_queue.operations import Enqueue, Enqueued, Refused
-from task_queue.rows import TaskRow, fence_of, outcome_of
+from task_queue.remembering import begin_anew
+from task_queue.rows import RememberedRow, TaskRow, fence_of, packed_spec
 from task_queue.store import scoped_key
-from task_queue.task import OPEN, Event, State
+from task_queue.story import Detail, event_of
+from task_queue.task import FINAL, OPEN, Event, State
 from task_queue.transaction import Transaction, fenced, not_allowed
 from task_queue.watermarks import LOWEST_PRIORITY, RETRY_AFTER_S, Level, level_at, pause_s
 
@@ -26,26 +26,55 @@ def enqueue(tx: Transaction, op: Enqueue) -> Enqueued | Refused:
 
 
 def _enqueue(tx: Transaction, op: Enqueue) -> Enqueued | Refused:
-    known = tx.find(op.task_id)
+    known = tx.find(op.task_id) if op.placement is not None else None
     if known is not None:
-        return (
-            Enqueued(task_id=op.task_id, is_new=False)
-            if op.placement is None
-            else _place_again(tx, known, op)
-        )
+        return _place_again(tx, known, op)
     request_key = scoped_key(op.task.tenant, op.task.idempotency_key) if op.placement is None else None
     earlier = None if request_key is None else tx.tables.request(request_key)
     if earlier is not None:
         return Enqueued(task_id=earlier, is_new=False)
-    body = msgspec.json.encode(op.task)
-    return _refuse_for_size(tx, op, len(body)) or _insert(tx, op, body, request_key)
+    left = tx.tables.remembered(op.task_id)
+    if left is not None:
+        if not _begins_anew(tx, left, op):
+            return Enqueued(task_id=op.task_id, is_new=False)
+        request_key = left.request_key
+    body = packed_spec(op.task)
+    refused = _refuse_for_size(tx, op, len(body))
+    if refused is None:
+        return _insert(tx, op, body, request_key) or Enqueued(task_id=op.task_id, is_new=False)
+    return refused if tx.find(op.task_id) is None else Enqueued(task_id=op.task_id, is_new=False)
 
 
-def _insert(tx: Transaction, op: Enqueue, body: bytes, request_key: str | None) -> Enqueued:
+def _begins_anew(tx: Transaction, left: RememberedRow, op: Enqueue) -> bool:
+    """Decide about a task of which only its end is remembered; see _place_again for the rule."""
+    if op.placement is None:
+        return False
+    if left.may_repeat:
+        begin_anew(tx, left)
+        return True
+    outcome = Outcome(status=_STATUS[left.state], error="it ended here before; its record is gone")
+    message = TaskEnded(
+        task_id=op.task_id,
+        task_kind=op.task.kind,
+        fence=op.placement.with_attempt(1),
+        outcome=outcome,
+        is_placed=True,
+    )
+    tx.send(Lane.LIVE, message, key=op.task_id)
+    return False
+
+
+#: The status that a report gives for the state in which a task ended.
+_STATUS = {state: state.value for state in FINAL} | {State.DONE: "succeeded"}
+
+
+def _insert(tx: Transaction, op: Enqueue, body: bytes, request_key: str | None) -> Enqueued | None:
+    """Add the task; None when it is known already."""
     task, seq = op.task, tx.book.next_seq()
     queue_key = scoped_key(task.tenant, task.ordering_key)
     delay_s = task.delay_s if op.placement is None else None  # a placed task has waited at home
     due_on_s, expires_on_s, deadline_on_s = durations(task, tx.on_s)
+    placement = None if op.placement is None else str(op.placement)
     pause = pause_s(tx.room.share_with(len(body)), task.priority)
     row = TaskRow(
         seq=seq,
@@ -56,19 +85,20 @@ def _insert(tx: Transaction, op: Enqueue, body: bytes, request_key: str | None) 
         kind=task.kind,
         is_once=task.effect == "at_most_once",
         retries=task.retries,
-        body=body,
+        size_bytes=len(body),
         accepted_wall_s=op.wall_s,
         queue_key=queue_key,
         request_key=request_key,
-        placement=None if op.placement is None else str(op.placement),
-        known=None if op.placement is None else str(op.placement),
+        placement=placement,
+        known=placement,
         home_node=op.home_node,
         due_on_s=due_on_s if delay_s else None,
         expires_on_s=expires_on_s,
         deadline_on_s=deadline_on_s,
         lease_on_s=_after(tx.on_s, op.lease_s),
     )
-    tx.tables.insert(row)
+    if not tx.tables.insert(row, body):
+        return None
     tx.book.count(row.state, 1)
     tx.room.take(len(body) + ROW_OVERHEAD_BYTES)
     return Enqueued(task_id=op.task_id, pause_s=pause)
@@ -122,6 +152,7 @@ def _place_again(tx: Transaction, row: TaskRow, op: Enqueue) -> Enqueued | Refus
         return fenced(row, placement)
     if row.placement == str(placement):
         return Enqueued(task_id=row.task_id, is_new=False)
+    detail = Detail(fence=str(placement))
     taken = {
         "placement": str(placement),
         "known": str(placement),
@@ -130,22 +161,22 @@ def _place_again(tx: Transaction, row: TaskRow, op: Enqueue) -> Enqueued | Refus
         "waiting_for": "",
     }
     if row.state is State.HANDED_OVER:
-        tx.move(row, Event.PLACED, State.READY, turn=row.turn, **taken, **_FRESH)
+        tx.move(row, Event.PLACED, State.READY, detail=detail, turn=row.turn, **taken, **_FRESH)
         return Enqueued(task_id=row.task_id)
     if row.state in OPEN:
-        tx.amend(row, **taken)
+        tx.note(row, detail, **taken)
         return Enqueued(task_id=row.task_id, is_new=False)
-    if may_run_again(row):
+    if tx.may_run_again(row):
         state = tx.state_in_turn(row.queue_key, row.seq)
-        tx.move(row, Event.PLACED, state, turn=tx.book.next_seq(), **taken, **_FRESH)
+        tx.move(row, Event.PLACED, state, detail=detail, turn=tx.book.next_seq(), **taken, **_FRESH)
         return Enqueued(task_id=row.task_id)
     amended = tx.amend(row, **taken)
-    tx.report_end(amended, outcome_of(row) or _DROPPED_WHILE_STARTED)
+    tx.report_end(amended, _outcome(tx, row) or _DROPPED_WHILE_STARTED)
     return Enqueued(task_id=row.task_id, is_new=False)
 
 
 #: Columns of a task that begins anew, with all its tries.
-_FRESH = {"tries": 0, "outcome": None, "ended_on_s": None, "ended_wall_s": None}
+_FRESH = {"tries": 0, "ended_on_s": None, "ended_wall_s": None}
 
 _DROPPED_WHILE_STARTED = Outcome(
     status="unknown",
@@ -153,10 +184,9 @@ _DROPPED_WHILE_STARTED = Outcome(
 )
 
 
-def may_run_again(row: TaskRow) -> bool:
-    """Decide whether an ended task may be run under a new placement."""
-    was_dropped = row.state is State.CANCELLED and row.outcome is None
-    return (row.state is State.DEAD or was_dropped) and not (row.is_once and row.attempt > 0)
+def _outcome(tx: Transaction, row: TaskRow) -> Outcome | None:
+    newest = tx.newest_event(row)
+    return None if newest is None else event_of(newest, row.task_id).outcome
 
 
 def durations(task: TaskSpec, on_s: float) -> tuple[float | None, float | None, float | None]:

@@ -12,6 +12,7 @@ from task_queue.eviction import make_room
 from task_queue.losses import next_report_on_s
 from task_queue.operations import Advance, Advanced
 from task_queue.recurring import fire_due, sooner_with_recurring
+from task_queue.remembering import forget_old
 from task_queue.rows import TaskRow
 from task_queue.streams import trim
 from task_queue.task import FINAL, Event, State
@@ -80,6 +81,7 @@ def _prune(tx: Transaction, limit: int) -> None:
     old = tx.tables.ended_before(tx.on_s - tx.limits.keep_ended_s, limit)
     for row in old if len(old) >= surplus else tx.tables.ended_before(tx.on_s, surplus):
         tx.forget(row)
+    forget_old(tx, limit)
 
 
 def _next_due_in_s(tx: Transaction) -> float | None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from skerry.fence import Fence
 from skerry.messages import Outcome
 from skerry.task import TaskSpec
 from task_queue.accept import durations
-from task_queue.limits import UNCOUNTED_LIMIT
+from task_queue.limits import AGEING_SHARE, UNCOUNTED_LIMIT
 from task_queue.operations import (
     Cancel,
     Changed,
@@ -22,8 +24,8 @@ from task_queue.operations import (
     Start,
     Started,
 )
-from task_queue.rows import DAMAGED, TaskRow, fence_of, packed, readable_spec_of, spec_of
-from task_queue.store import Attempt
+from task_queue.rows import TaskRow, fence_of, readable_spec_of
+from task_queue.story import DAMAGED, Detail, decided
 from task_queue.task import FINAL, Event, State
 from task_queue.transaction import Transaction, ended, fenced, not_allowed, not_found
 
@@ -32,7 +34,7 @@ def claim(tx: Transaction, op: Claim) -> Claimed:
     """Lease the first ready tasks in memory. Written is only the end of one whose stored form is damaged."""
     claimed: list[ClaimedTask] = []
     while rows := _lease(tx, op.limit - len(claimed)):
-        specs = [(row, readable_spec_of(row)) for row in rows]
+        specs = [(row, readable_spec_of(body)) for row, body in rows]
         claimed += [_claimed(tx, row, task) for row, task in specs if task is not None]
         damaged = [row for row, task in specs if task is None]
         for row in damaged:  # it must not hold up the others, nor be asked for again and again
@@ -42,12 +44,26 @@ def claim(tx: Transaction, op: Claim) -> Claimed:
     return Claimed(tasks=tuple(claimed))
 
 
-def _lease(tx: Transaction, limit: int) -> list[TaskRow]:
-    if limit <= 0:
-        return []
-    free = [seq for seq in tx.tables.ready(limit + len(tx.leases)) if seq not in tx.leases][:limit]
-    tx.leases.update(free)
-    return list(tx.tables.tasks(free))
+def _lease(tx: Transaction, limit: int) -> list[tuple[TaskRow, bytes]]:
+    """Lease so many ready tasks: by priority, then arrival, but each so many-th the oldest of all."""
+    leased: list[int] = []
+    while len(leased) < limit:
+        until_oldest = AGEING_SHARE - 1 - tx.book.claims % AGEING_SHARE
+        free = _next_ready(tx, min(limit - len(leased), until_oldest))
+        if not free:
+            break
+        tx.book.claims += len(free)
+        tx.leases.update(free)
+        leased += free
+    return tx.tables.claimed(leased)
+
+
+def _next_ready(tx: Transaction, limit: int) -> list[int]:
+    """Return the next tasks in queue order; with a limit of 0 it is the oldest one's turn."""
+    if limit > 0:
+        return tx.tables.ready(limit, tx.leases)
+    oldest = tx.tables.oldest_ready(tx.leases)
+    return [] if oldest is None else [oldest]
 
 
 def _claimed(tx: Transaction, row: TaskRow, task: TaskSpec) -> ClaimedTask:
@@ -88,11 +104,15 @@ def start(tx: Transaction, op: Start) -> Started | Refused:
         tries=row.tries + 1,
         fence=str(fence),
         waiting_for="",
-    )
-    tx.tables.add_attempt(
-        row.seq, Attempt(fence=fence, device=op.device, started_wall_s=tx.wall_s, decision=op.decision)
+        detail=_start_detail(op, fence),
     )
     return Started(task_id=row.task_id, fence=fence)
+
+
+def _start_detail(op: Start, fence: Fence) -> Detail:
+    is_decisions = op.decision is not None and op.decision.device == op.device
+    device = "" if is_decisions else op.device
+    return Detail(fence=str(fence), device=device, decision=decided(op.decision))
 
 
 def finish(tx: Transaction, op: Finish) -> Changed | Refused:
@@ -103,7 +123,7 @@ def finish(tx: Transaction, op: Finish) -> Changed | Refused:
     refused = _refuse_unless_current(row, op)
     if refused is not None or row is None:
         return refused or not_found(op.task_id)
-    size = len(packed(op.outcome) or b"")
+    size = len(msgspec.json.encode(op.outcome))
     if size > tx.limits.max_document_bytes:
         return Refused(
             reason="too_large",
@@ -133,7 +153,6 @@ def fail(tx: Transaction, op: Fail) -> Changed | Refused:
 
 
 def _retry(tx: Transaction, row: TaskRow, op: Fail, tries: int) -> TaskRow:
-    tx.end_attempt(row, Event.RETRIED, op.outcome.error, op.outcome.runtime_s)
     is_later = op.retry_after_s > 0
     return tx.move(
         row,
@@ -142,6 +161,7 @@ def _retry(tx: Transaction, row: TaskRow, op: Fail, tries: int) -> TaskRow:
         tries=tries,
         due_on_s=tx.on_s + op.retry_after_s if is_later else None,
         waiting_for=op.outcome.error,
+        detail=Detail(error=op.outcome.error, runtime_s=op.outcome.runtime_s),
     )
 
 
@@ -173,8 +193,7 @@ def interrupt(tx: Transaction, row: TaskRow) -> None:
         )
         tx.end(row, Event.INTERRUPTED, State.DEAD, outcome)
     else:
-        tx.end_attempt(row, Event.INTERRUPTED, "the agent stopped while it ran")
-        tx.move(row, Event.INTERRUPTED, State.READY)
+        tx.move(row, Event.INTERRUPTED, State.READY, detail=Detail(error="the agent stopped while it ran"))
 
 
 def park(tx: Transaction, op: Park) -> Changed | Refused:
@@ -184,7 +203,7 @@ def park(tx: Transaction, op: Park) -> Changed | Refused:
     if refused is not None or row is None:
         return refused or not_found(op.task_id)
     outcome = Outcome(status="dead", error=op.reason)
-    tx.end(row, Event.EXHAUSTED, State.DEAD, outcome, decision=packed(op.decision))
+    tx.end(row, Event.EXHAUSTED, State.DEAD, outcome, decision=op.decision)
     return Changed(task_id=row.task_id, state=State.DEAD, was=State.LEASED)
 
 
@@ -197,7 +216,7 @@ def replay(tx: Transaction, op: Replay) -> Changed | Refused:
         return not_allowed(row, f"only a dead task can be replayed, this one is {row.state}")
     if row.placement is not None:
         return not_allowed(row, "it was placed here; replay it where it was submitted")
-    _, expires_on_s, deadline_on_s = durations(spec_of(row), tx.on_s)
+    _, expires_on_s, deadline_on_s = durations(tx.spec(row), tx.on_s)
     state = tx.state_in_turn(row.queue_key, row.seq)
     tx.move(
         row,
@@ -205,7 +224,6 @@ def replay(tx: Transaction, op: Replay) -> Changed | Refused:
         state,
         turn=tx.book.next_seq(),
         tries=0,
-        outcome=None,
         ended_on_s=None,
         ended_wall_s=None,
         waiting_for="",

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from skerry.messages import Lane, Outcome
 from skerry.task import TaskSpec, with_time_left
-from task_queue.rows import TaskRow, spec_of
+from task_queue.rows import TaskRow
 from task_queue.task import Event, State
 from task_queue.transaction import Transaction
 
@@ -24,7 +24,7 @@ def has_time_left(tx: Transaction, row: TaskRow) -> bool:
 def copy_of(tx: Transaction, row: TaskRow) -> TaskSpec:
     """Return the task as it is handed on: with the time that is left; the row keeps its own."""
     return with_time_left(
-        spec_of(row),
+        tx.spec(row),
         expires_in_s=None if row.expires_on_s is None else row.expires_on_s - tx.on_s,
         deadline_in_s=None if row.deadline_on_s is None else row.deadline_on_s - tx.on_s,
     )

@@ -20,7 +20,8 @@ from task_queue.operations import (
     RenewPlacements,
     Return,
 )
-from task_queue.rows import fence_of, packed
+from task_queue.rows import fence_of
+from task_queue.story import Detail, decided
 from task_queue.task import FINAL, Event, State
 from task_queue.transaction import Transaction, ended, fenced, not_allowed, not_found
 
@@ -55,7 +56,7 @@ def hand_over(tx: Transaction, op: HandOver) -> Changed | Refused:
         is_offered=True,
         placed_on="",
         waiting_for=op.reason,
-        decision=packed(op.decision),
+        detail=Detail(error=op.reason, decision=decided(op.decision)),
         lease_on_s=row.expires_on_s,
     )
     return Changed(task_id=row.task_id, state=State.HANDED_OVER, was=State.LEASED)
@@ -74,7 +75,7 @@ def offer_again(tx: Transaction, op: OfferAgain) -> Changed | Refused:
     offer = TaskOffered(task_id=row.task_id, task=copy_of(tx, row), reason=reason, is_again=True)
     tx.send(Lane.LIVE, offer, key=row.task_id, coalesce=offer_key(row))
     # The ledger that is gone may have had it run: its time alone does not end it any more.
-    tx.amend(row, placed_on="", waiting_for=reason, lease_on_s=word_until_s(tx, row))
+    tx.note(row, Detail(error=reason), placed_on="", waiting_for=reason, lease_on_s=word_until_s(tx, row))
     return Changed(task_id=row.task_id, state=row.state, was=row.state)
 
 
@@ -91,12 +92,12 @@ def record_placement(tx: Transaction, op: RecordPlacement) -> Changed | Refused:
     says_nothing_new = not op.node and not op.fence.path
     if known is not None and op.fence < known and not says_nothing_new:
         return fenced(row, op.fence)
-    tx.amend(
+    tx.note(
         row,
+        Detail(fence=str(op.fence), node=op.node, decision=decided(op.decision)),
         known=row.known if says_nothing_new else str(Fence(op.fence.path)),
         placed_on=op.node,
         waiting_for="" if op.node else op.decision.reason,
-        decision=packed(op.decision),
     )
     return Changed(task_id=row.task_id, state=row.state, was=row.state)
 

@@ -47,7 +47,7 @@ def make_room(tx: Transaction) -> None:
 def _forget_ended(tx: Transaction) -> bool:
     """Forget the tasks that ended first, though the settings would keep them; say whether there were any."""
     rows = tx.tables.ended_before(tx.on_s, FORGET_SLICE)
-    size_bytes = sum(len(row.body) for row in rows)
+    size_bytes = sum(row.size_bytes for row in rows)
     for row in rows:
         tx.forget(row)
     _lost(tx, "history", Amount(len(rows), size_bytes), ROW_OVERHEAD_BYTES)

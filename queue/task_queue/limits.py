@@ -31,8 +31,12 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     #: How long a task that is elsewhere waits for word of its end after its own time, powered-on s: more
     #: than the longest outage promised (72 h), so that the word has come before it is given up.
     await_word_s: float = 96 * 3600.0
-    keep_ended: int = 100_000  #: ended tasks kept to recognise repeats; the oldest go first
+    keep_ended: int = 100_000  #: records of ended tasks kept; the oldest go first
     keep_ended_s: float = 30 * 86400.0  #: and for how long, powered-on seconds
+    #: Ids and keys of ended tasks recognise a repetition after the record is gone. One is forgotten when more
+    #: than so many are kept, and it ended so long ago: longer than the longest outage promised (72 h).
+    remember_ended: int = 200_000
+    remember_s: float = 96 * 3600.0
 
     @property
     def enqueue_bytes(self) -> int:
@@ -51,6 +55,10 @@ CONTROL_RESERVE_BYTES = 8 * MIB
 META_LIMIT_BYTES = 64 * 1024
 #: Rows that one commit deletes from the outbox at most: a longer one would hold up the commits behind it.
 TRIM_SLICE = 5000
+#: Every priority that a task may have, the most urgent first.
+PRIORITIES = tuple(range(9, -1, -1))
+#: Of so many claimed tasks one is the oldest that is ready, whatever its priority: none waits for ever.
+AGEING_SHARE = 16
 #: Attempts that may end through no fault of the task; those after count, so that no task runs for ever.
 UNCOUNTED_LIMIT = 20
 #: What a row costs beside its document, bytes, roughly (indexes, attempt, report).

@@ -19,9 +19,10 @@ from task_queue.memory_tables import MemoryTables
 from task_queue.operations import Answer, Operation
 from task_queue.recurring_row import RecurringRecord
 from task_queue.recurring_row import record_of as recurring_record
-from task_queue.rows import Book, TaskRow, depth_of, record_of
+from task_queue.rows import Book, TaskRow, depth_of, record_of, story_of
 from task_queue.rules import is_control, perform, settle_interrupted
-from task_queue.store import Depth, Loss, TaskFilter, TaskRecord, Waiting
+from task_queue.store import Depth, Loss, StoryEvent, TaskFilter, TaskRecord, Waiting
+from task_queue.story import EventRow
 from task_queue.task import State
 from task_queue.transaction import Transaction
 from task_queue.watermarks import Usage, level, why_only_control
@@ -115,14 +116,25 @@ class MemoryStore:
     def get(self, task_id: TaskId) -> TaskRecord | None:
         """See Store."""
         row = self._tables.task(task_id)
-        return None if row is None else record_of(self._seen(row), self._tables.attempts_of.get(row.seq, ()))
+        return None if row is None else self._record(row, self._tables.story(row.last_event)[::-1])
+
+    def _record(self, row: TaskRow, story: Sequence[EventRow]) -> TaskRecord:
+        return record_of(self._seen(row), self._tables.body(row.seq), story)
+
+    def story(self, task_id: TaskId) -> tuple[StoryEvent, ...]:
+        """See Store."""
+        row = self._tables.task(task_id)
+        return () if row is None else story_of(row, self._tables.story(row.last_event)[::-1])
 
     def find(self, task_filter: TaskFilter) -> list[TaskRecord]:
         """See Store."""
         newest_first = self._tables.index["ids"].below((task_filter.before or "g",))  # above every hex digit
         rows = (self._seen(self._tables.rows[seq]) for _, seq in newest_first)
         wanted = (row for row in rows if _matches(row, task_filter))
-        return [record_of(row) for row in islice(wanted, task_filter.limit)]
+        return [
+            self._record(row, self._tables.story(row.last_event)[:1])
+            for row in islice(wanted, task_filter.limit)
+        ]
 
     def outbox(self, lane: Lane, after: int, *, limit: int, limit_bytes: int) -> list[Row]:
         """See Store."""

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Container, Iterator, Sequence
+from itertools import islice, takewhile
 from typing import Any
 
 import msgspec
 
 from skerry.errors import InvalidTransition
-from skerry.fence import Fence
 from skerry.ids import TaskId
 from skerry.messages import Lane
+from task_queue.limits import PRIORITIES
 from task_queue.recurring_tables import MemoryRecurring
 from task_queue.retention import Amount, Amounts, RowClass
-from task_queue.rows import OutboxRow, TaskRow, stored_state
-from task_queue.store import Attempt, Loss
+from task_queue.rows import OutboxRow, RememberedRow, TaskRow, stored_state
+from task_queue.store import Loss
+from task_queue.story import NOTED, EventRow
 from task_queue.task import FINAL, OPEN, TRANSITIONS, Event, State
 
 _WAITING = frozenset({State.DELAYED, State.BLOCKED, State.READY})
@@ -80,6 +81,13 @@ def _entries(row: TaskRow) -> Iterator[tuple[str, Any]]:
         yield "ended", (row.ended_on_s, seq)
 
 
+def _set(table: dict[Any, Any], key: Any, value: Any) -> None:
+    if value is None:
+        table.pop(key, None)
+    else:
+        table[key] = value
+
+
 class MemoryTables(MemoryRecurring):
     """Tables that live as long as their owner. `undo` takes back everything since the last `keep`."""
 
@@ -88,7 +96,9 @@ class MemoryTables(MemoryRecurring):
         super().__init__()
         self.rows: dict[int, TaskRow] = {}
         self.index: dict[str, SortedKeys] = defaultdict(SortedKeys)
-        self.attempts_of: dict[int, tuple[Attempt, ...]] = {}
+        self.bodies: dict[int, bytes] = {}
+        self.events: dict[int, EventRow] = {}
+        self.left: dict[TaskId, RememberedRow] = {}
         self.lanes: dict[Lane, dict[int, OutboxRow]] = {lane: {} for lane in Lane}
         self.lane_seqs: dict[Lane, SortedKeys] = {lane: SortedKeys() for lane in Lane}
         self.marks: dict[tuple[str, str, Lane], int] = {}
@@ -118,26 +128,24 @@ class MemoryTables(MemoryRecurring):
     def _replace(self, old: TaskRow | None, new: TaskRow | None) -> None:
         """Put a row in the place of another, in every index."""
         if old is not None:
-            self._forget(old)
+            self._leave(old)
         if new is not None:
-            self._remember(new)
+            self._enter(new)
 
-    def _forget(self, row: TaskRow) -> None:
+    def _leave(self, row: TaskRow) -> None:
         for name, key in _entries(row):
             self.index[name].remove(key)
         del self.rows[row.seq], self._ids[row.task_id]
         if row.request_key is not None:
             del self._requests[row.request_key]
-        self.bytes_used -= len(row.body)
 
-    def _remember(self, row: TaskRow) -> None:
+    def _enter(self, row: TaskRow) -> None:
         for name, key in _entries(row):
             self.index[name].add(key)
         self.rows[row.seq] = row
         self._ids[row.task_id] = row.seq
         if row.request_key is not None:
             self._requests[row.request_key] = row.task_id
-        self.bytes_used += len(row.body)
 
     def _write(self, old: TaskRow | None, new: TaskRow | None) -> None:
         self._replace(old, new)
@@ -148,17 +156,36 @@ class MemoryTables(MemoryRecurring):
         seq = self._ids.get(task_id)
         return None if seq is None else self.rows[seq]
 
-    def tasks(self, seqs: Sequence[int]) -> list[TaskRow]:
+    def claimed(self, seqs: Sequence[int]) -> list[tuple[TaskRow, bytes]]:
         """See Tables."""
-        return [self.rows[seq] for seq in seqs]
+        return [(self.rows[seq], self.body(seq)) for seq in seqs]
+
+    def body(self, seq: int) -> bytes:
+        """See Tables."""
+        return self.bodies.get(seq, b"")
 
     def request(self, request_key: str) -> TaskId | None:
         """See Tables."""
         return self._requests.get(request_key)
 
-    def insert(self, row: TaskRow) -> None:
+    def insert(self, row: TaskRow, body: bytes) -> bool:
         """See Tables."""
+        if row.task_id in self._ids or row.request_key in self._requests:
+            return False
         self._write(None, row)
+        self._put(self.bodies, row.seq, body)
+        self._count_bytes(len(body))
+        return True
+
+    def _count_bytes(self, change: int) -> None:
+        self.bytes_used += change
+        self._undo.append(lambda: setattr(self, "bytes_used", self.bytes_used - change))
+
+    def _put(self, table: dict[Any, Any], key: Any, value: Any) -> None:
+        """Set a value, None removes it; in a way that can be taken back."""
+        before = table.get(key)
+        _set(table, key, value)
+        self._undo.append(lambda: _set(table, key, before))
 
     def move(self, row: TaskRow, event: Event, changed: frozenset[str]) -> None:
         """See Tables."""
@@ -175,18 +202,82 @@ class MemoryTables(MemoryRecurring):
     def delete_task(self, row: TaskRow) -> None:
         """See Tables."""
         assert row.state in FINAL, f"{row.task_id} has not ended"
-        attempts = self.attempts_of.pop(row.seq, ())
-        self._undo.append(lambda: self.attempts_of.__setitem__(row.seq, attempts))
+        self._count_bytes(-row.size_bytes)
+        self._put(self.bodies, row.seq, None)
+        self.shorten_story(row.last_event or 0, 0)
         self._write(self.rows[row.seq], None)
+
+    def remember(self, row: RememberedRow) -> None:
+        """See Tables."""
+        self._put(self.left, row.task_id, row)
+        if row.request_key is not None:
+            self._put(self._requests, row.request_key, row.task_id)
+
+    def remembered(self, task_id: TaskId) -> RememberedRow | None:
+        """See Tables."""
+        return self.left.get(task_id)
+
+    def forget(self, task_id: TaskId) -> None:
+        """See Tables."""
+        row = self.left[task_id]
+        self._put(self.left, task_id, None)
+        if row.request_key is not None:
+            self._put(self._requests, row.request_key, None)
+
+    def forget_before(self, on_s: float, limit: int) -> int:
+        """See Tables."""
+        old = [task_id for task_id in sorted(self.left)[:limit] if self.left[task_id].ended_on_s < on_s]
+        for task_id in old:
+            self.forget(task_id)
+        return len(old)
+
+    def append_event(self, event: EventRow) -> None:
+        """See Tables."""
+        self._put(self.events, event.id, event)
+
+    def replace_note(self, event: EventRow) -> bool:
+        """See Tables."""
+        stored = self.events[event.id]
+        if stored.what != NOTED:
+            return False
+        self._put(self.events, event.id, msgspec.structs.replace(event, prev=stored.prev))
+        return True
+
+    def event(self, number: int) -> EventRow | None:
+        """See Tables."""
+        return self.events.get(number)
+
+    def shorten_story(self, newest: int, keep: int) -> None:
+        """See Tables."""
+        for event in self.story(newest)[keep:]:
+            self._put(self.events, event.id, None)
+
+    def story(self, newest: int | None) -> list[EventRow]:
+        """Return the events of a story, the newest first."""
+        story: list[EventRow] = []
+        while newest is not None and newest in self.events:
+            story.append(self.events[newest])
+            newest = story[-1].prev
+        return story
 
     def first_open(self, queue_key: str) -> TaskRow | None:
         """See Tables."""
         first = next(self.index["key"].above((queue_key,)), None)
         return self.rows[first[2]] if first is not None and first[0] == queue_key else None
 
-    def ready(self, limit: int) -> list[int]:
+    def ready(self, limit: int, leases: Container[int]) -> list[int]:
         """See Tables."""
-        return [key[-1] for key in islice(self.index["ready"], limit)]
+        return list(islice((key[-1] for key in self.index["ready"] if key[-1] not in leases), limit))
+
+    def oldest_ready(self, leases: Container[int]) -> int | None:
+        """See Tables."""
+        first = [found for priority in PRIORITIES if (found := self._first_of(priority, leases)) is not None]
+        return min(first)[1] if first else None
+
+    def _first_of(self, priority: int, leases: Container[int]) -> tuple[int, int] | None:
+        """Return (turn, number) of the first row of a priority that has no lease."""
+        found = takewhile(lambda key: key[0] == -priority, self.index["ready"].above((-priority,)))
+        return next(((turn, seq) for _, turn, seq in found if seq not in leases), None)
 
     def _upto(self, name: str, on_s: float, limit: int) -> list[TaskRow]:
         found: list[TaskRow] = []
@@ -226,25 +317,6 @@ class MemoryTables(MemoryRecurring):
             next(iter(self.index[name]), (None,))[0] for name in ("due", "expiring", "lapsing", "overdue")
         )
         return due, expiry, lapse, overdue
-
-    def add_attempt(self, seq: int, attempt: Attempt) -> None:
-        """See Tables."""
-        self._set_attempts(seq, (*self.attempts_of.get(seq, ()), attempt))
-
-    def end_attempt(self, seq: int, fence: Fence, ended: str, error: str, runtime_s: float) -> None:
-        """See Tables."""
-        closed = tuple(
-            msgspec.structs.replace(each, ended=ended, error=error, runtime_s=runtime_s)
-            if each.fence == fence and not each.ended
-            else each
-            for each in self.attempts_of.get(seq, ())
-        )
-        self._set_attempts(seq, closed)
-
-    def _set_attempts(self, seq: int, attempts: tuple[Attempt, ...]) -> None:
-        before = self.attempts_of.get(seq, ())
-        self.attempts_of[seq] = attempts
-        self._undo.append(lambda: self.attempts_of.__setitem__(seq, before))
 
     def append_outbox(self, row: OutboxRow) -> None:
         """See Tables."""

@@ -5,136 +5,160 @@
 -- name: on_due
 -- Make a due task ready, or let it wait for its key.
 UPDATE task SET
-    state = :state, due_on_s = :due_on_s
+    state = :state, due_on_s = :due_on_s,
+    last_event = :last_event, events = :events
 WHERE seq = :seq AND state IN ('delayed');
 
 -- name: on_unblocked
 -- Let the next task of a key go.
 UPDATE task SET
-    state = :state
+    state = :state,
+    last_event = :last_event, events = :events
 WHERE seq = :seq AND state IN ('blocked');
 
 -- name: on_started
 -- Begin an attempt of a claimed task.
 UPDATE task SET
-    state = :state, attempt = :attempt, tries = :tries, fence = :fence, waiting_for = :waiting_for
+    state = :state, attempt = :attempt, tries = :tries, fence = :fence, waiting_for = :waiting_for,
+    last_event = :last_event, events = :events
 WHERE seq = :seq AND state IN ('ready');
 
 -- name: on_succeeded
 -- Commit a success.
 UPDATE task SET
-    state = :state, outcome = :outcome, ended_on_s = :ended_on_s, ended_wall_s = :ended_wall_s,
-    fence = :fence
+    state = :state, ended_on_s = :ended_on_s, ended_wall_s = :ended_wall_s,
+    fence = :fence,
+    last_event = :last_event, events = :events
 WHERE seq = :seq AND state IN ('running');
 
 -- name: on_retried
 -- Give a task another try.
 UPDATE task SET
-    state = :state, tries = :tries, due_on_s = :due_on_s, waiting_for = :waiting_for
+    state = :state, tries = :tries, due_on_s = :due_on_s, waiting_for = :waiting_for,
+    last_event = :last_event, events = :events
 WHERE seq = :seq AND state IN ('running');
 
 -- name: on_exhausted
 -- Park a task that failed for good, or can never run here.
 UPDATE task SET
-    state = :state, outcome = :outcome, ended_on_s = :ended_on_s, ended_wall_s = :ended_wall_s,
-    fence = :fence, tries = :tries, decision = :decision
+    state = :state, ended_on_s = :ended_on_s, ended_wall_s = :ended_wall_s,
+    fence = :fence, tries = :tries,
+    last_event = :last_event, events = :events
 WHERE seq = :seq AND state IN ('ready', 'running');
 
 -- name: on_interrupted
 -- Settle an attempt that was cut off.
 UPDATE task SET
-    state = :state, outcome = :outcome, ended_on_s = :ended_on_s, ended_wall_s = :ended_wall_s,
-    fence = :fence, tries = :tries
+    state = :state, ended_on_s = :ended_on_s, ended_wall_s = :ended_wall_s,
+    fence = :fence, tries = :tries,
+    last_event = :last_event, events = :events
 WHERE seq = :seq AND state IN ('running');
 
 -- name: on_handed_over
 -- Offer a claimed task to the coordinator.
 UPDATE task SET
     state = :state, is_offered = :is_offered, placed_on = :placed_on, waiting_for = :waiting_for,
-    decision = :decision, lease_on_s = :lease_on_s
+    lease_on_s = :lease_on_s,
+    last_event = :last_event, events = :events
 WHERE seq = :seq AND state IN ('ready');
 
 -- name: on_returned
 -- Commit the end that a handed-over task met elsewhere.
 UPDATE task SET
-    state = :state, outcome = :outcome, ended_on_s = :ended_on_s, ended_wall_s = :ended_wall_s,
-    fence = :fence, known = :known, attempt = :attempt, placement = :placement
+    state = :state, ended_on_s = :ended_on_s, ended_wall_s = :ended_wall_s,
+    fence = :fence, known = :known, attempt = :attempt, placement = :placement,
+    last_event = :last_event, events = :events
 WHERE seq = :seq AND state IN ('delayed', 'blocked', 'ready', 'running', 'handed_over');
 
 -- name: on_expired
 -- End a task whose time ran out, here or elsewhere.
 UPDATE task SET
-    state = :state, outcome = :outcome, ended_on_s = :ended_on_s, ended_wall_s = :ended_wall_s,
-    fence = :fence
+    state = :state, ended_on_s = :ended_on_s, ended_wall_s = :ended_wall_s,
+    fence = :fence,
+    last_event = :last_event, events = :events
 WHERE seq = :seq AND state IN ('delayed', 'blocked', 'ready', 'running', 'handed_over');
 
 -- name: on_cancelled
 -- End a task at the submitter's wish.
 UPDATE task SET
-    state = :state, outcome = :outcome, ended_on_s = :ended_on_s, ended_wall_s = :ended_wall_s,
-    fence = :fence
+    state = :state, ended_on_s = :ended_on_s, ended_wall_s = :ended_wall_s,
+    fence = :fence,
+    last_event = :last_event, events = :events
 WHERE seq = :seq AND state IN ('delayed', 'blocked', 'ready', 'running', 'handed_over');
 
 -- name: on_dropped
 -- Let go of a placed task.
 UPDATE task SET
     state = :state, placement = :placement, ended_on_s = :ended_on_s, ended_wall_s = :ended_wall_s,
-    waiting_for = :waiting_for, lease_on_s = :lease_on_s
+    waiting_for = :waiting_for, lease_on_s = :lease_on_s,
+    last_event = :last_event, events = :events
 WHERE seq = :seq AND state IN ('delayed', 'blocked', 'ready', 'running');
 
 -- name: on_replayed
 -- Give a dead task all its tries again.
 UPDATE task SET
-    state = :state, turn = :turn, tries = :tries, outcome = :outcome, ended_on_s = :ended_on_s,
+    state = :state, turn = :turn, tries = :tries, ended_on_s = :ended_on_s,
     ended_wall_s = :ended_wall_s, waiting_for = :waiting_for, expires_on_s = :expires_on_s,
-    deadline_on_s = :deadline_on_s
+    deadline_on_s = :deadline_on_s,
+    last_event = :last_event, events = :events
 WHERE seq = :seq AND state IN ('dead');
 
 -- name: on_placed
 -- Take a task again under a new placement.
 UPDATE task SET
-    state = :state, turn = :turn, tries = :tries, outcome = :outcome, ended_on_s = :ended_on_s,
+    state = :state, turn = :turn, tries = :tries, ended_on_s = :ended_on_s,
     ended_wall_s = :ended_wall_s, waiting_for = :waiting_for, placement = :placement, known = :known,
-    home_node = :home_node, lease_on_s = :lease_on_s
+    home_node = :home_node, lease_on_s = :lease_on_s,
+    last_event = :last_event, events = :events
 WHERE seq = :seq AND state IN ('handed_over', 'dead', 'cancelled');
 
 -- Tasks -----------------------------------------------------------------------------------------------
 
 -- name: insert_task
--- Accept a task.
+-- Accept a task, unless its id or key is known; what a new row does not say has its default.
 INSERT INTO task (
-    seq, task_id, state, priority, turn, kind, is_once, retries, body, accepted_wall_s, queue_key,
-    request_key, attempt, tries, placement, known, is_offered, home_node, placed_on, fence, due_on_s,
-    expires_on_s, deadline_on_s, lease_on_s, ended_on_s, ended_wall_s, waiting_for, outcome, decision
+    seq, task_id, state, priority, turn, kind, is_once, retries, size_bytes, accepted_wall_s, queue_key,
+    request_key, placement, known, home_node, due_on_s, expires_on_s, deadline_on_s, lease_on_s
 ) VALUES (
-    :seq, :task_id, :state, :priority, :turn, :kind, :is_once, :retries, :body, :accepted_wall_s,
-    :queue_key, :request_key, :attempt, :tries, :placement, :known, :is_offered, :home_node, :placed_on,
-    :fence, :due_on_s, :expires_on_s, :deadline_on_s, :lease_on_s, :ended_on_s, :ended_wall_s,
-    :waiting_for, :outcome, :decision
-);
+    :seq, :task_id, :state, :priority, :turn, :kind, :is_once, :retries, :size_bytes, :accepted_wall_s,
+    :queue_key, :request_key, :placement, :known, :home_node, :due_on_s, :expires_on_s, :deadline_on_s, :lease_on_s
+) ON CONFLICT DO NOTHING;
+
+-- name: insert_body
+-- Keep a task as it was submitted.
+INSERT INTO body (seq, body) VALUES (:seq, :body);
 
 -- name: amend_task
 -- Write what may change without a change of state.
 UPDATE task SET
     placement = :placement, known = :known, home_node = :home_node, placed_on = :placed_on,
-    lease_on_s = :lease_on_s, waiting_for = :waiting_for, decision = :decision
+    lease_on_s = :lease_on_s, waiting_for = :waiting_for, last_event = :last_event, events = :events
 WHERE seq = :seq;
 
 -- name: delete_task
--- Forget an ended task; its attempts go with it.
+-- Forget an ended task.
 DELETE FROM task WHERE seq = :seq AND ended_on_s IS NOT NULL;
+
+-- name: delete_body
+-- Forget what was submitted.
+DELETE FROM body WHERE seq = :seq;
 
 -- name: task_by_id
 -- One task.
 SELECT * FROM task WHERE task_id = :task_id;
 
--- name: task_by_seq
--- One task.
-SELECT * FROM task WHERE seq = :seq;
+-- name: claimed
+-- One task with its body.
+SELECT task.*, body.body FROM task LEFT JOIN body ON body.seq = task.seq WHERE task.seq = :seq;
+
+-- name: body
+-- A task as it was submitted.
+SELECT body FROM body WHERE seq = :seq;
 
 -- name: task_by_request
 -- Which task was accepted under a key.
-SELECT task_id FROM task WHERE request_key = :request_key;
+SELECT task_id FROM task WHERE request_key = :request_key
+UNION ALL SELECT task_id FROM remembered WHERE request_key = :request_key;
 
 -- name: first_open
 -- The oldest unended task of an ordering key.
@@ -144,8 +168,12 @@ WHERE queue_key IS NOT NULL AND state IN ('delayed', 'blocked', 'ready', 'runnin
 ORDER BY turn LIMIT 1;
 
 -- name: ready
--- Numbers of the first ready tasks, from the index alone.
-SELECT seq FROM task WHERE state = 'ready' ORDER BY priority DESC, turn LIMIT :limit;
+-- Numbers of ready tasks in their order, from the index alone; read as far as needed.
+SELECT seq FROM task WHERE state = 'ready' ORDER BY priority DESC, turn;
+
+-- name: ready_of
+-- Ready tasks of one priority, the oldest first, from the index alone; read as far as needed.
+SELECT seq, turn FROM task WHERE state = 'ready' AND priority = :priority ORDER BY turn;
 
 -- name: due
 -- Delayed tasks whose time has come.
@@ -199,8 +227,11 @@ WHERE placement IS NOT NULL AND state IN ('delayed', 'blocked', 'ready', 'runnin
 ORDER BY seq LIMIT :limit;
 
 -- name: list_tasks
--- A page of tasks, newest first; :leased and :states are JSON lists, the claimed ones are 'leased'.
-SELECT * FROM task
+-- A page of tasks, newest first, each with its body and its newest event; :leased and :states are JSON lists,
+-- the claimed ones are 'leased'.
+SELECT task.*, body.body, event.* FROM task
+LEFT JOIN body ON body.seq = task.seq
+LEFT JOIN event ON event.id = task.last_event
 WHERE (:before IS NULL OR task_id < :before)
     AND (:kind IS NULL OR kind = :kind)
     AND (:priority IS NULL OR priority = :priority)
@@ -208,7 +239,7 @@ WHERE (:before IS NULL OR task_id < :before)
     AND (:request_key IS NULL OR request_key = :request_key)
     AND (:since_s IS NULL OR accepted_wall_s >= :since_s)
     AND (:until_s IS NULL OR accepted_wall_s < :until_s)
-    AND (:states IS NULL OR iif(seq IN (SELECT value FROM json_each(:leased)), 'leased', state)
+    AND (:states IS NULL OR iif(task.seq IN (SELECT value FROM json_each(:leased)), 'leased', state)
         IN (SELECT value FROM json_each(:states)))
 ORDER BY task_id DESC LIMIT :limit;
 
@@ -225,22 +256,66 @@ WHERE state = 'ready' AND priority = :priority ORDER BY turn LIMIT 1;
 -- How many tasks are in each state: a scan, for checks only.
 SELECT state, count(*) FROM task GROUP BY state;
 
--- Attempts --------------------------------------------------------------------------------------------
+-- Stories ---------------------------------------------------------------------------------------------
 
--- name: add_attempt
--- Begin an attempt.
-INSERT INTO attempt (seq, number, fence, device, started_wall_s, ended, error, runtime_s, decision)
-VALUES (:seq, :number, :fence, :device, :started_wall_s, '', '', 0, :decision);
+-- name: append_event
+-- Write an event down.
+INSERT INTO event (id, prev, at_wall_s, on_s, what, detail)
+VALUES (:id, :prev, :at_wall_s, :on_s, :what, :detail);
 
--- name: end_attempt
--- Close an attempt.
-UPDATE attempt SET ended = :ended, error = :error, runtime_s = :runtime_s
-WHERE seq = :seq AND number = :number AND fence = :fence AND ended = '';
+-- name: replace_note
+-- Let a note take the place of the note before it.
+UPDATE event SET at_wall_s = :at_wall_s, on_s = :on_s, detail = :detail WHERE id = :id AND what = 'noted';
 
--- name: attempts
--- The attempts of a task, in order.
-SELECT fence, device, started_wall_s, ended, error, runtime_s, decision FROM attempt
-WHERE seq = :seq ORDER BY number;
+-- name: event
+-- One event.
+SELECT id, prev, at_wall_s, on_s, what, detail FROM event WHERE id = :id;
+
+-- name: story
+-- The events of a task, the newest first.
+WITH RECURSIVE story AS (
+    SELECT id, prev, at_wall_s, on_s, what, detail FROM event WHERE id = :newest
+    UNION ALL
+    SELECT event.id, event.prev, event.at_wall_s, event.on_s, event.what, event.detail
+    FROM story JOIN event ON event.id = story.prev AND story.prev < story.id
+)
+SELECT id, prev, at_wall_s, on_s, what, detail FROM story;
+
+-- name: delete_story
+-- Forget the events of a task, but for so many of the newest.
+DELETE FROM event WHERE id IN (
+    WITH RECURSIVE story AS (
+        SELECT id, prev FROM event WHERE id = :newest
+        UNION ALL
+        SELECT event.id, event.prev FROM story JOIN event ON event.id = story.prev AND story.prev < story.id
+    )
+    SELECT id FROM story LIMIT -1 OFFSET :keep
+);
+
+-- What is left of forgotten tasks ----------------------------------------------------------------------
+
+-- name: remember
+-- Keep what recognises a task.
+INSERT INTO remembered (task_id, state, may_repeat, ended_on_s, request_key)
+VALUES (:task_id, :state, :may_repeat, :ended_on_s, :request_key)
+ON CONFLICT DO NOTHING;
+
+-- name: remembered
+-- What is left of a task.
+SELECT task_id, state, may_repeat, ended_on_s, request_key FROM remembered WHERE task_id = :task_id;
+
+-- name: newest_remembered
+-- The highest id of which something is left: a task with a higher one cannot be among them.
+SELECT max(task_id) FROM remembered;
+
+-- name: forget
+-- Let go of what is left of a task.
+DELETE FROM remembered WHERE task_id = :task_id;
+
+-- name: forget_before
+-- Let go of what has been remembered for long enough, among the first ids.
+DELETE FROM remembered
+WHERE task_id IN (SELECT task_id FROM remembered ORDER BY task_id LIMIT :limit) AND ended_on_s < :on_s;
 
 -- Recurring tasks -------------------------------------------------------------------------------------
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from operator import attrgetter
+
 import msgspec
 
 from skerry.clock import Instant
-from skerry.decision import Decision
 from skerry.decoding import MALFORMED
 from skerry.fence import Fence, parse_fence
 from skerry.ids import TaskId
-from skerry.messages import Lane, Outcome
+from skerry.messages import Lane
 from skerry.task import CommandSpec, TaskSpec
 from task_queue.retention import Amount, Amounts, RowClass
-from task_queue.store import Attempt, Depth, TaskRecord
-from task_queue.task import State
+from task_queue.store import Depth, StoryEvent, TaskRecord
+from task_queue.story import ACCEPTED, EventRow, attempts_of, event_of, latest_decision
+from task_queue.task import FINAL, State
 
 
 class TaskRow(msgspec.Struct, frozen=True):
@@ -27,7 +30,7 @@ class TaskRow(msgspec.Struct, frozen=True):
     kind: str
     is_once: bool  #: its effect is at_most_once
     retries: int
-    body: bytes  #: the task as JSON
+    size_bytes: int  #: of its body
     accepted_wall_s: float
     queue_key: str | None = None  #: tenant and ordering key
     request_key: str | None = None  #: tenant and idempotency key
@@ -46,8 +49,18 @@ class TaskRow(msgspec.Struct, frozen=True):
     ended_on_s: float | None = None
     ended_wall_s: float | None = None
     waiting_for: str = ""
-    outcome: bytes | None = None
-    decision: bytes | None = None
+    last_event: int | None = None  #: the newest of its story
+    events: int = 0  #: how many its story has had
+
+
+class RememberedRow(msgspec.Struct, frozen=True):
+    """What is left of an ended task whose record was forgotten."""
+
+    task_id: TaskId
+    state: State
+    may_repeat: bool  #: a new placement may run it again
+    ended_on_s: float
+    request_key: str | None = None
 
 
 class OutboxRow(msgspec.Struct, frozen=True):
@@ -66,6 +79,9 @@ class Book(msgspec.Struct):
     """What changes with almost every commit, in one small row: counters, high-water marks, the clock."""
 
     seq: int = 0
+    event: int = 0
+    claims: int = 0  #: tasks ever claimed; a restart may forget the latest
+    remembered: int = 0  #: ended tasks of which only that is left
     commits: int = 0
     powered_s: float = 0.0  #: powered-on seconds at the last checkpoint of the clock …
     boot_id: str = ""  #: … in this boot …
@@ -91,6 +107,11 @@ class Book(msgspec.Struct):
         """Move the clock's base up to now."""
         self.powered_s = powered_s
         self.boot_id, self.uptime_s = now.boot_id, max(now.uptime_s, self.uptime_s)
+
+    def next_event(self) -> int:
+        """Return a number for an event, never given out before."""
+        self.event += 1
+        return self.event
 
     def next_seq(self) -> int:
         """Return a number never given out before."""
@@ -123,36 +144,36 @@ def fence_of(text: str | None) -> Fence | None:
     return None if text is None else parse_fence(text)
 
 
-#: What is said of a row whose values cannot be read.
-DAMAGED = "what the queue's database holds of it is damaged and cannot be read"
+#: Field → default, of a task. They are part of the stored form: a changed default needs a schema step.
+_SPEC_DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(TaskSpec)}
+_spec_values = attrgetter(*_SPEC_DEFAULTS)
 
 
-def readable_spec_of(row: TaskRow) -> TaskSpec | None:
-    """Return the task as submitted, None when its stored form is damaged."""
+def packed_spec(task: TaskSpec) -> bytes:
+    """Return a task as its body holds it: JSON of what differs from the defaults, most of which it keeps."""
+    values = zip(_SPEC_DEFAULTS.items(), _spec_values(task), strict=True)
+    return msgspec.json.encode({name: value for (name, default), value in values if value != default})
+
+
+def readable_spec_of(body: bytes) -> TaskSpec | None:
+    """Return the task, None when its stored form cannot be read any more."""
     try:
-        return msgspec.json.decode(row.body, type=TaskSpec)
+        return msgspec.json.decode(body, type=TaskSpec)
     except MALFORMED:
         return None
 
 
-def spec_of(row: TaskRow) -> TaskSpec:
-    """Return the task as submitted; for a damaged one something to show that can run nowhere."""
-    return readable_spec_of(row) or TaskSpec(spec=CommandSpec(argv=("(damaged)",)), kind=row.kind)
+def spec_of(row: TaskRow, body: bytes) -> TaskSpec:
+    """Return the task; one that cannot be read keeps its kind, so that it can still be listed and ended."""
+    return readable_spec_of(body) or TaskSpec(spec=CommandSpec(argv=("(damaged)",)), kind=row.kind)
 
 
-def outcome_of(row: TaskRow) -> Outcome | None:
-    """Return how the task ended, None while it has not."""
-    try:
-        return None if row.outcome is None else msgspec.json.decode(row.outcome, type=Outcome)
-    except MALFORMED:
-        return Outcome(status="unknown", error=DAMAGED)
-
-
-def record_of(row: TaskRow, attempts: tuple[Attempt, ...] = ()) -> TaskRecord:
-    """Return what people and APIs see of a row."""
+def record_of(row: TaskRow, body: bytes, story: Sequence[EventRow]) -> TaskRecord:
+    """Return what people and APIs see of a row.  story: its events, the oldest first, or the newest alone."""
+    events = [event_of(event, row.task_id) for event in story]
     return TaskRecord(
         task_id=row.task_id,
-        task=spec_of(row),
+        task=spec_of(row, body),
         state=row.state,
         attempt=row.attempt,
         placement=fence_of(row.placement),
@@ -161,24 +182,17 @@ def record_of(row: TaskRow, attempts: tuple[Attempt, ...] = ()) -> TaskRecord:
         accepted_wall_s=row.accepted_wall_s,
         ended_wall_s=row.ended_wall_s,
         fence=fence_of(row.fence) if row.ended_wall_s is not None else None,
-        outcome=outcome_of(row),
+        outcome=events[-1].outcome if events and row.state in FINAL else None,
         waiting_for=row.waiting_for,
-        decision=decision_of(row.decision),
-        attempts=attempts,
+        decision=latest_decision(events),
+        attempts=attempts_of(events),
     )
 
 
-def decision_of(body: bytes | None) -> Decision | None:
-    """Return the decision that a column holds."""
-    try:
-        return None if body is None else msgspec.json.decode(body, type=Decision)
-    except MALFORMED:
-        return None
-
-
-def packed(value: msgspec.Struct | None) -> bytes | None:
-    """Return a value as a column holds it."""
-    return None if value is None else msgspec.json.encode(value)
+def story_of(row: TaskRow, story: Sequence[EventRow]) -> tuple[StoryEvent, ...]:
+    """Return a task's story for people, its acceptance first.  story: its events, the oldest first."""
+    accepted = StoryEvent(what=ACCEPTED, at_wall_s=row.accepted_wall_s, node=row.home_node)
+    return (accepted, *(event_of(event, row.task_id) for event in story))
 
 
 def depth_of(book: Book, leased: int, bytes_used: int) -> Depth:

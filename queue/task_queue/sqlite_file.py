@@ -15,9 +15,8 @@ from skerry.database import (
     translated,
     upgrade,
 )
-from skerry.sql import load_schema
 from task_queue.limits import Synchronous
-from task_queue.queries import PACKAGE
+from task_queue.migrations import schema
 from task_queue.watermarks import Usage
 
 #: Set on every connection.
@@ -39,8 +38,8 @@ def open_writer(path: Path, *, max_bytes: int, synchronous: Synchronous = "full"
     Raises StoreTooNew for a newer schema (the file is not touched) and StorageFailed.
     """
     with translated(path):
-        schema = load_schema(PACKAGE)
-        refuse_newer(path, len(schema))
+        steps = schema()
+        refuse_newer(path, len(steps))
         db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
         try:
             if not pragma(db, "user_version"):
@@ -49,7 +48,7 @@ def open_writer(path: Path, *, max_bytes: int, synchronous: Synchronous = "full"
             configure(db, (f"synchronous = {synchronous.upper()}", *_SETTINGS))
             db.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT_BYTES}")
             db.execute("PRAGMA wal_autocheckpoint = 1000")
-            upgrade(db, schema)
+            upgrade(db, steps)
             db.execute(f"PRAGMA max_page_count = {max(1, max_bytes // page_size(db))}")
         except BaseException:
             db.close()

@@ -16,9 +16,10 @@ from task_queue.queries import statements
 from task_queue.recurring_row import RecurringRecord
 from task_queue.recurring_row import record_of as recurring_record
 from task_queue.recurring_tables import recurring_of
-from task_queue.rows import TaskRow, record_of
-from task_queue.sqlite_tables import attempt_of, loss_of, seq_of, span, task_of
-from task_queue.store import Attempt, Loss, TaskFilter, TaskRecord, Waiting
+from task_queue.rows import TaskRow, record_of, story_of
+from task_queue.sqlite_tables import loss_of, seq_of, span, split_row, task_of
+from task_queue.store import Loss, StoryEvent, TaskFilter, TaskRecord, Waiting
+from task_queue.story import EventRow
 from task_queue.task import State
 from task_queue.watermarks import Usage
 
@@ -44,20 +45,25 @@ class SqliteReads:
 
     def get(self, task_id: TaskId) -> TaskRecord | None:
         """See Store."""
-        row, attempts = self._task(task_id)
-        return None if row is None else record_of(self._seen(row), attempts)
+        found = self._whole(task_id)
+        return None if found is None else record_of(*found)
 
-    def _task(self, task_id: TaskId) -> tuple[TaskRow | None, tuple[Attempt, ...]]:
-        """Read a task and its attempts in one transaction: they belong to the same moment."""
-        rows: list[TaskRow] = []
-        attempts: list[Attempt] = []
+    def story(self, task_id: TaskId) -> tuple[StoryEvent, ...]:
+        """See Store."""
+        found = self._whole(task_id)
+        return () if found is None else story_of(found[0], found[2])
+
+    def _whole(self, task_id: TaskId) -> tuple[TaskRow, bytes, list[EventRow]] | None:
+        """Read a task, its body and its story in one transaction: they belong to the same moment."""
         with self._lock, translated(self._path), self._db:
-            for columns in self._db.execute(self._sql["task_by_id"], {"task_id": bytes.fromhex(task_id)}):
-                rows.append(task_of(columns))
-            for row in rows:
-                found = self._db.execute(self._sql["attempts"], {"seq": row.seq})
-                attempts += [attempt_of(columns) for columns in found]
-        return (rows[0] if rows else None), tuple(attempts)
+            found = self._db.execute(self._sql["task_by_id"], (bytes.fromhex(task_id),)).fetchall()
+            if not found:
+                return None
+            row = task_of(found[0])
+            bodies = self._db.execute(self._sql["body"], (row.seq,)).fetchall()
+            events = self._db.execute(self._sql["story"], (row.last_event,)).fetchall()
+        story = [EventRow(*columns) for columns in reversed(events)]
+        return self._seen(row), bytes(bodies[0][0]) if bodies else b"", story
 
     def find(self, task_filter: TaskFilter) -> list[TaskRecord]:
         """See Store."""
@@ -74,7 +80,7 @@ class SqliteReads:
             leased=msgspec.json.encode(list(self._leases)).decode(),
             limit=task_filter.limit,
         )
-        return [record_of(self._seen(task_of(columns))) for columns in rows]
+        return [record_of(self._seen(row), body, event) for row, body, event in map(split_row, rows)]
 
     def outbox(self, lane: Lane, after: int, *, limit: int, limit_bytes: int) -> list[Row]:
         """See Store."""

@@ -29,7 +29,7 @@ from task_queue.rules import is_control, perform, settle_interrupted
 from task_queue.sqlite_place import Place
 from task_queue.sqlite_reads import SqliteReads
 from task_queue.sqlite_tables import SqliteTables
-from task_queue.store import Depth, Loss, TaskFilter, TaskRecord, Waiting
+from task_queue.store import Depth, Loss, StoryEvent, TaskFilter, TaskRecord, Waiting
 from task_queue.transaction import Transaction
 from task_queue.watermarks import Usage, level, why_only_control
 
@@ -226,6 +226,7 @@ class SqliteStore:
     def _undo(self, leases: set[int]) -> None:
         """Go back to before the transaction."""
         self._hold(leases)
+        self._tables.read_anew()
         if self._db.in_transaction:  # on a full disk SQLite has rolled back by itself
             with suppress(apsw.Error):
                 self._db.execute("ROLLBACK")
@@ -257,6 +258,10 @@ class SqliteStore:
     def get(self, task_id: TaskId) -> TaskRecord | None:
         """See Store."""
         return self._reads.get(task_id)
+
+    def story(self, task_id: TaskId) -> tuple[StoryEvent, ...]:
+        """See Store."""
+        return self._reads.story(task_id)
 
     def find(self, task_filter: TaskFilter) -> list[TaskRecord]:
         """See Store."""

@@ -2,53 +2,64 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Container, Sequence
+from functools import cache
+from itertools import islice
+from operator import attrgetter
 from typing import Any
 
 import apsw
+import msgspec
 
 from skerry.errors import InvalidTransition
-from skerry.fence import Fence, parse_fence
 from skerry.ids import TaskId
 from skerry.messages import Lane
-from task_queue.queries import columns_written, statements
+from task_queue.limits import PRIORITIES
+from task_queue.queries import columns_written, parameters, statements
 from task_queue.recurring_tables import SqliteRecurring
 from task_queue.retention import Amount, Amounts, RowClass
-from task_queue.rows import OutboxRow, TaskRow, decision_of, packed, stored_state
-from task_queue.store import Attempt, Loss
+from task_queue.rows import OutboxRow, RememberedRow, TaskRow, stored_state
+from task_queue.store import Loss
+from task_queue.story import EventRow
 from task_queue.task import Event, State
 
-_FIELDS = TaskRow.__struct_fields__
+#: Rows of claimed and running tasks kept in memory at most; above it they are read again.
+WINDOW_ROWS = 4096
 _STATES = {state.value: state for state in State}
+_IN_WINDOW = frozenset({State.READY, State.RUNNING})
+_ROW_COLUMNS = len(TaskRow.__struct_fields__)
+
+Values = tuple[Any, ...] | dict[str, Any]
 
 
 def task_of(columns: Sequence[Any]) -> TaskRow:
     """Return a row of the task table as a value."""
     seq, task_id, state, priority, turn, kind, is_once, *rest = columns
-    row = TaskRow(seq, TaskId(task_id.hex()), _STATES[state], priority, turn, kind, bool(is_once), *rest)
-    return row
+    return TaskRow(seq, TaskId(task_id.hex()), _STATES[state], priority, turn, kind, bool(is_once), *rest)
 
 
-def columns_of(row: TaskRow) -> dict[str, Any]:
-    """Return a value as named columns."""
-    columns = {name: getattr(row, name) for name in _FIELDS}
-    columns["task_id"] = bytes.fromhex(row.task_id)
-    columns["state"] = stored_state(row.state).value
-    return columns
+def split_row(columns: Sequence[Any]) -> tuple[TaskRow, bytes, list[EventRow]]:
+    """Return a joined row of task, body and, where it goes on, newest event."""
+    body, *event = columns[_ROW_COLUMNS:]
+    events = [EventRow(*event)] if event and event[0] is not None else []
+    return task_of(columns[:_ROW_COLUMNS]), body or b"", events
 
 
-def attempt_of(columns: Sequence[Any]) -> Attempt:
-    """Return a row of the attempt table as a value."""
-    fence, device, started_wall_s, ended, error, runtime_s, decision = columns
-    return Attempt(
-        fence=parse_fence(fence),
-        device=device,
-        started_wall_s=started_wall_s,
-        decision=decision_of(decision),
-        ended=ended,
-        error=error,
-        runtime_s=runtime_s,
-    )
+@cache
+def _binder(name: str) -> Callable[[Any], Values]:
+    """Return what takes from a value the columns that a statement binds, in its order."""
+    names = parameters(name)
+    take = attrgetter(*names)
+    if "task_id" not in names:
+        return take
+    place = names.index("task_id")
+
+    def take_with_id(row: Any) -> Values:
+        values = list(take(row))
+        values[place] = bytes.fromhex(values[place])
+        return tuple(values)
+
+    return take_with_id
 
 
 #: Bits of a message's id that hold its sequence number; the lane's number lies above them.
@@ -84,61 +95,158 @@ class SqliteTables(SqliteRecurring):
         """Work on db, inside the transactions that its owner begins and ends."""
         self._db = db
         self._sql = statements()
+        self._window: dict[TaskId, TaskRow] = {}
+        self._newest_remembered: str | None = None
         self.is_dirty = False
 
     def _read(self, name: str, **values: Any) -> list[Any]:
         return self._db.execute(self._sql[name], values).fetchall()
 
-    def _write(self, name: str, values: dict[str, Any]) -> int:
+    def _write(self, name: str, values: Values) -> int:
         self._db.execute(self._sql[name], values)
         changed = self._db.changes()
         self.is_dirty = self.is_dirty or changed > 0
         return changed
 
+    def _put(self, name: str, row: Any) -> int:
+        """Write the columns of a value that the statement names."""
+        return self._write(name, _binder(name)(row))
+
     def _tasks(self, name: str, **values: Any) -> list[TaskRow]:
         return [task_of(columns) for columns in self._read(name, **values)]
 
+    def read_anew(self) -> None:
+        """Forget what was remembered of the file: its owner has taken a transaction back."""
+        self._window.clear()
+        self._newest_remembered = None
+
+    def _hold(self, row: TaskRow) -> None:
+        """Keep the row of a claimed or running task as it is now, so that it need not be read again."""
+        if row.task_id in self._window:
+            if row.state in _IN_WINDOW:
+                self._window[row.task_id] = row
+            else:
+                del self._window[row.task_id]
+
     def task(self, task_id: TaskId) -> TaskRow | None:
         """See Tables."""
+        held = self._window.get(task_id)
+        if held is not None:
+            return held
         return next(iter(self._tasks("task_by_id", task_id=bytes.fromhex(task_id))), None)
 
-    def tasks(self, seqs: Sequence[int]) -> list[TaskRow]:
+    def claimed(self, seqs: Sequence[int]) -> list[tuple[TaskRow, bytes]]:
         """See Tables."""
-        return [row for seq in seqs for row in self._tasks("task_by_seq", seq=seq)]
+        if len(self._window) > WINDOW_ROWS:
+            self._window.clear()
+        sql, rows = self._sql["claimed"], []
+        for seq in seqs:
+            for columns in self._db.execute(sql, (seq,)):
+                row, body, _ = split_row(columns)
+                self._window[row.task_id] = row
+                rows.append((row, body))
+        return rows
+
+    def body(self, seq: int) -> bytes:
+        """See Tables."""
+        found = self._read("body", seq=seq)
+        return bytes(found[0][0]) if found else b""
 
     def request(self, request_key: str) -> TaskId | None:
         """See Tables."""
         found = self._read("task_by_request", request_key=request_key)
         return TaskId(found[0][0].hex()) if found else None
 
-    def insert(self, row: TaskRow) -> None:
+    def insert(self, row: TaskRow, body: bytes) -> bool:
         """See Tables."""
-        self._write("insert_task", columns_of(row))
+        return self._put("insert_task", row) == 1 and self._write("insert_body", (row.seq, body)) == 1
 
     def move(self, row: TaskRow, event: Event, changed: frozenset[str]) -> None:
         """See Tables."""
         name = f"on_{event.value}"
         unwritten = changed - columns_written(name)
         assert not unwritten, f"{name} does not write {sorted(unwritten)}"
-        if self._write(name, columns_of(row)) != 1:
+        self._hold(row)
+        if self._put(name, row) != 1:
+            self._window.clear()
             stored = self.task(row.task_id)
             raise InvalidTransition(stored.state if stored else "absent", event)
 
     def amend(self, row: TaskRow) -> None:
         """See Tables."""
-        self._write("amend_task", columns_of(row))
+        if row.task_id in self._window:
+            self._window[row.task_id] = msgspec.structs.replace(row, state=stored_state(row.state))
+        self._put("amend_task", row)
 
     def delete_task(self, row: TaskRow) -> None:
         """See Tables."""
-        self._write("delete_task", {"seq": row.seq})
+        if self._write("delete_task", (row.seq,)):
+            self._window.pop(row.task_id, None)
+            self._write("delete_body", (row.seq,))
+            self.shorten_story(row.last_event or 0, 0)
+
+    def remember(self, row: RememberedRow) -> None:
+        """See Tables."""
+        self._put("remember", row)
+        self._newest_remembered = max(row.task_id, self._newest_id_remembered())
+
+    def remembered(self, task_id: TaskId) -> RememberedRow | None:
+        """See Tables."""
+        if task_id > self._newest_id_remembered():
+            return None
+        for _, state, may_repeat, *rest in self._read("remembered", task_id=bytes.fromhex(task_id)):
+            return RememberedRow(task_id, _STATES[state], bool(may_repeat), *rest)
+        return None
+
+    def _newest_id_remembered(self) -> str:
+        """Return the highest id remembered: ids grow with time, so a new one needs no look into the table."""
+        if self._newest_remembered is None:
+            ((newest,),) = self._read("newest_remembered")
+            self._newest_remembered = newest.hex() if newest is not None else ""
+        return self._newest_remembered
+
+    def forget(self, task_id: TaskId) -> None:
+        """See Tables."""
+        self._write("forget", (bytes.fromhex(task_id),))
+
+    def forget_before(self, on_s: float, limit: int) -> int:
+        """See Tables."""
+        return self._write("forget_before", (limit, on_s))
+
+    def append_event(self, event: EventRow) -> None:
+        """See Tables."""
+        self._put("append_event", event)
+
+    def replace_note(self, event: EventRow) -> bool:
+        """See Tables."""
+        return self._put("replace_note", event) == 1
+
+    def event(self, number: int) -> EventRow | None:
+        """See Tables."""
+        return next((EventRow(*columns) for columns in self._read("event", id=number)), None)
+
+    def shorten_story(self, newest: int, keep: int) -> None:
+        """See Tables."""
+        self._write("delete_story", (newest, keep))
 
     def first_open(self, queue_key: str) -> TaskRow | None:
         """See Tables."""
         return next(iter(self._tasks("first_open", queue_key=queue_key)), None)
 
-    def ready(self, limit: int) -> list[int]:
+    def ready(self, limit: int, leases: Container[int]) -> list[int]:
         """See Tables."""
-        return [seq for (seq,) in self._read("ready", limit=limit)]
+        free = (seq for (seq,) in self._db.execute(self._sql["ready"]) if seq not in leases)
+        return list(islice(free, limit))
+
+    def oldest_ready(self, leases: Container[int]) -> int | None:
+        """See Tables."""
+        first = [found for priority in PRIORITIES if (found := self._first_of(priority, leases)) is not None]
+        return min(first)[1] if first else None
+
+    def _first_of(self, priority: int, leases: Container[int]) -> tuple[int, int] | None:
+        """Return (turn, number) of the first row of a priority that has no lease."""
+        found = self._db.execute(self._sql["ready_of"], (priority,))
+        return next(((turn, seq) for seq, turn in found if seq not in leases), None)
 
     def due(self, on_s: float, limit: int) -> list[TaskRow]:
         """See Tables."""
@@ -169,29 +277,10 @@ class SqliteTables(SqliteRecurring):
         due, expiry, lapse, overdue = self._read("next_times")[0]
         return due, expiry, lapse, overdue
 
-    def add_attempt(self, seq: int, attempt: Attempt) -> None:
-        """See Tables."""
-        self._write(
-            "add_attempt",
-            {
-                "seq": seq,
-                "number": attempt.fence.attempt,
-                "fence": str(attempt.fence),
-                "device": attempt.device,
-                "started_wall_s": attempt.started_wall_s,
-                "decision": packed(attempt.decision),
-            },
-        )
-
-    def end_attempt(self, seq: int, fence: Fence, ended: str, error: str, runtime_s: float) -> None:
-        """See Tables."""
-        values = {"seq": seq, "number": fence.attempt, "fence": str(fence)}
-        self._write("end_attempt", {**values, "ended": ended, "error": error, "runtime_s": runtime_s})
-
     def append_outbox(self, row: OutboxRow) -> None:
         """See Tables."""
-        values = {"id": row_id(row.lane, row.seq), "row_class": row.row_class.value, "body": row.body}
-        self._write("append_outbox", {**values, "kind": row.kind, "key": row.key, "coalesce": row.coalesce})
+        place = row_id(row.lane, row.seq)
+        self._write("append_outbox", (place, row.row_class.value, row.kind, row.key, row.coalesce, row.body))
 
     def newest_coalesced(self, lane: Lane, coalesce: str) -> int:
         """See Tables."""
@@ -240,8 +329,8 @@ class SqliteTables(SqliteRecurring):
 
     def mark_inbox(self, source: str, epoch: str, lane: Lane, upto: int) -> None:
         """See Tables."""
-        self._write("mark_inbox", {"source": source, "epoch": epoch, "lane": lane.value, "upto": upto})
+        self._write("mark_inbox", (source, epoch, lane.value, upto))
 
     def put_meta(self, name: str, value: bytes) -> None:
         """See Tables."""
-        self._write("put_meta", {"name": name, "value": value})
+        self._write("put_meta", (name, value))

@@ -32,6 +32,24 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     runtime_s: float = 0.0
 
 
+class StoryEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something that happened to a task, durably.
+
+    what: `accepted`, an Event that moved it, or `noted` for word about one that is elsewhere.
+    """
+
+    what: str
+    at_wall_s: float
+    on_s: float | None = None  #: powered-on seconds; None where an older version kept none
+    fence: Fence | None = None  #: of the attempt that started, or of the placement
+    device: str = ""
+    node: str = ""  #: where it was placed
+    decision: Decision | None = None
+    outcome: Outcome | None = None  #: of its end
+    error: str = ""  #: why, where there is no outcome
+    runtime_s: float = 0.0
+
+
 class TaskRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything the store knows of one task."""
 
@@ -138,8 +156,15 @@ class Store(Protocol):
         """Return one task with its attempts, or None."""
         ...
 
+    def story(self, task_id: TaskId) -> tuple[StoryEvent, ...]:
+        """Return what happened to a task, its acceptance first; empty for one that is not known.
+
+        Of a very long story the latest part is kept.
+        """
+        ...
+
     def find(self, task_filter: TaskFilter) -> list[TaskRecord]:
-        """Return tasks, newest first, without their attempts."""
+        """Return tasks, newest first, without their attempts and decisions."""
         ...
 
     def outbox(self, lane: Lane, after: int, *, limit: int, limit_bytes: int) -> list[Row]:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Protocol
 
-from skerry.fence import Fence
 from skerry.ids import TaskId
 from skerry.messages import Lane
 from task_queue.recurring_tables import RecurringTables
 from task_queue.retention import Amount, Amounts
-from task_queue.rows import OutboxRow, TaskRow
-from task_queue.store import Attempt, Loss
+from task_queue.rows import OutboxRow, RememberedRow, TaskRow
+from task_queue.store import Loss
+from task_queue.story import EventRow
 from task_queue.task import Event
 
 
@@ -22,16 +22,20 @@ class Tables(RecurringTables, Protocol):
         """Return the row with this id."""
         ...
 
-    def tasks(self, seqs: Sequence[int]) -> list[TaskRow]:
-        """Return the rows with these numbers, in their order."""
+    def claimed(self, seqs: Sequence[int]) -> list[tuple[TaskRow, bytes]]:
+        """Return the rows with these numbers and their bodies, in their order."""
+        ...
+
+    def body(self, seq: int) -> bytes:
+        """Return a task as it was submitted, JSON; empty when it is lost."""
         ...
 
     def request(self, request_key: str) -> TaskId | None:
-        """Return the task that was accepted under this key."""
+        """Return the task that was accepted under this key, though only that may be left of it."""
         ...
 
-    def insert(self, row: TaskRow) -> None:
-        """Add a row."""
+    def insert(self, row: TaskRow, body: bytes) -> bool:
+        """Add a row with its body, unless there is one with its id or key. Return whether it was added."""
         ...
 
     def move(self, row: TaskRow, event: Event, changed: frozenset[str]) -> None:
@@ -46,15 +50,51 @@ class Tables(RecurringTables, Protocol):
         ...
 
     def delete_task(self, row: TaskRow) -> None:
-        """Remove a row with its attempts."""
+        """Remove a row with its body and its story."""
+        ...
+
+    def remember(self, row: RememberedRow) -> None:
+        """Keep what is left of a task."""
+        ...
+
+    def remembered(self, task_id: TaskId) -> RememberedRow | None:
+        """Return what is left of a task."""
+        ...
+
+    def forget(self, task_id: TaskId) -> None:
+        """Remove what is left of a task."""
+        ...
+
+    def forget_before(self, on_s: float, limit: int) -> int:
+        """Remove what is left of tasks ended before then, among the first `limit` ids; return how many."""
+        ...
+
+    def append_event(self, event: EventRow) -> None:
+        """Add an event to a story; its row names it."""
+        ...
+
+    def replace_note(self, event: EventRow) -> bool:
+        """Write over the event with this id, if it is a note, and return whether it is."""
+        ...
+
+    def event(self, number: int) -> EventRow | None:
+        """Return one event."""
+        ...
+
+    def shorten_story(self, newest: int, keep: int) -> None:
+        """Remove what lies before the `keep` newest events of a story."""
         ...
 
     def first_open(self, queue_key: str) -> TaskRow | None:
         """Return the oldest unended row with this key, by turn."""
         ...
 
-    def ready(self, limit: int) -> list[int]:
-        """Return the numbers of ready rows, by priority, then turn."""
+    def ready(self, limit: int, leases: Container[int]) -> list[int]:
+        """Return the numbers of ready rows without a lease, by priority, then turn."""
+        ...
+
+    def oldest_ready(self, leases: Container[int]) -> int | None:
+        """Return the number of the ready row without a lease with the lowest turn, whatever its priority."""
         ...
 
     def due(self, on_s: float, limit: int) -> list[TaskRow]:
@@ -83,14 +123,6 @@ class Tables(RecurringTables, Protocol):
 
     def next_times(self) -> tuple[float | None, float | None, float | None, float | None]:
         """Return the next due time, expiry, lapse of a lease, and end of a handed-over row's time."""
-        ...
-
-    def add_attempt(self, seq: int, attempt: Attempt) -> None:
-        """Add an attempt, numbered by its fence."""
-        ...
-
-    def end_attempt(self, seq: int, fence: Fence, ended: str, error: str, runtime_s: float) -> None:
-        """Write how an attempt ended."""
         ...
 
     def append_outbox(self, row: OutboxRow) -> None:

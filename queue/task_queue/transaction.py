@@ -12,13 +12,25 @@ from typing import Any
 
 import msgspec
 
+from skerry.decision import Decision
 from skerry.fence import Fence
 from skerry.ids import TaskId
 from skerry.messages import Lane, Outcome, PlacementRefused, TaskEnded, UpRow, row_of
+from skerry.task import TaskSpec
 from task_queue.limits import Limits
 from task_queue.operations import Refused
 from task_queue.retention import Amount, class_of
-from task_queue.rows import Book, OutboxRow, TaskRow, fence_of, packed
+from task_queue.rows import Book, OutboxRow, RememberedRow, TaskRow, fence_of, spec_of
+from task_queue.story import (
+    NOTED,
+    STORY_LIMIT,
+    STORY_SLICE,
+    Detail,
+    EventRow,
+    decided,
+    packed_detail,
+    was_dropped,
+)
 from task_queue.tables import Tables
 from task_queue.task import FINAL, OPEN, Event, State, check_transition
 from task_queue.watermarks import Room, Usage
@@ -60,26 +72,68 @@ class Transaction:
         """Return the row in the state it is really in."""
         return msgspec.structs.replace(row, state=State.LEASED) if row.seq in self.leases else row
 
-    def move(self, row: TaskRow, event: Event, after: State, **changes: Any) -> TaskRow:
-        """Write one transition.  Raises InvalidTransition for one that the table does not hold."""
+    def move(
+        self, row: TaskRow, event: Event, after: State, *, detail: Detail | None = None, **changes: Any
+    ) -> TaskRow:
+        """Write one transition, and detail into the story.
+
+        Raises InvalidTransition for one that the table does not hold.
+        """
         check_transition(row.state, event, after)
-        moved = msgspec.structs.replace(row, state=after, **changes)
+        moved = self._told(row, event.value, detail, state=after, **changes)
         self.tables.move(moved, event, frozenset(changes))
         self.leases.discard(row.seq)
         self.book.count(row.state, -1)
         self.book.count(after, 1)
         return moved
 
+    def _told(self, row: TaskRow, what: str, detail: Detail | None, **changes: Any) -> TaskRow:
+        """Return the changed row, with an event added to its story."""
+        number, events = self.book.next_event(), row.events + 1
+        self.tables.append_event(
+            EventRow(number, row.last_event, self.wall_s, self.on_s, what, packed_detail(detail))
+        )
+        if events > STORY_LIMIT and events % STORY_SLICE == 0:
+            self.tables.shorten_story(number, STORY_LIMIT)
+        return msgspec.structs.replace(row, last_event=number, events=events, **changes)
+
     def forget(self, row: TaskRow) -> None:
-        """Delete an ended task."""
+        """Delete an ended task's record; its id and key stay, to recognise a repetition."""
+        assert row.ended_on_s is not None  # a task that has not ended has no end to remember
+        left = RememberedRow(row.task_id, row.state, self.may_run_again(row), row.ended_on_s, row.request_key)
         self.tables.delete_task(row)
         self.book.count(row.state, -1)
+        self.tables.remember(left)
+        self.book.remembered += 1
+
+    def may_run_again(self, row: TaskRow) -> bool:
+        """Decide whether an ended task may be run under a new placement."""
+        if row.is_once and row.attempt > 0:
+            return False
+        is_cancelled = row.state is State.CANCELLED
+        return row.state is State.DEAD or (is_cancelled and was_dropped(self.newest_event(row)))
 
     def amend(self, row: TaskRow, **changes: Any) -> TaskRow:
         """Write columns that have nothing to do with the state."""
         amended = msgspec.structs.replace(row, **changes)
         self.tables.amend(amended)
         return amended
+
+    def note(self, row: TaskRow, detail: Detail, **changes: Any) -> TaskRow:
+        """Amend a row and say why in its story; of notes in a row the latest is kept."""
+        if row.last_event is not None:
+            note = EventRow(row.last_event, None, self.wall_s, self.on_s, NOTED, packed_detail(detail))
+            if self.tables.replace_note(note):
+                return self.amend(row, **changes)
+        return self.amend(self._told(row, NOTED, detail, **changes))
+
+    def newest_event(self, row: TaskRow) -> EventRow | None:
+        """Return the newest event of a row's story."""
+        return None if row.last_event is None else self.tables.event(row.last_event)
+
+    def spec(self, row: TaskRow) -> TaskSpec:
+        """Return the task as it was submitted."""
+        return spec_of(row, self.tables.body(row.seq))
 
     def end(
         self,
@@ -89,32 +143,25 @@ class Transaction:
         outcome: Outcome,
         *,
         report: bool = True,
+        decision: Decision | None = None,
         **changes: Any,
     ) -> TaskRow:
-        """End a task: its row, its attempt, its report and its successor, all in this commit."""
-        self.end_attempt(row, event, outcome.error, outcome.runtime_s)
+        """End a task: its row, its story, its report and its successor, all in this commit."""
         ended = self.move(
             row,
             event,
             after,
-            outcome=packed(outcome),
+            detail=Detail(outcome=outcome, decision=decided(decision)),
             ended_on_s=self.on_s,
             ended_wall_s=self.wall_s,
-            fence=changes.pop("fence", row.fence),
             **changes,
         )
         if report:
             self.report_end(ended, outcome)
         if after in _LOST and event is not Event.RETURNED:  # there it is counted where it ended
-            self.lose("task", _LOST[after], Amount(1, len(row.body)))
+            self.lose("task", _LOST[after], Amount(1, row.size_bytes))
         self.unblock(ended)
         return ended
-
-    def end_attempt(self, row: TaskRow, event: Event, error: str = "", runtime_s: float = 0.0) -> None:
-        """Close the attempt of a running row."""
-        fence = fence_of(row.fence)
-        if row.state is State.RUNNING and fence is not None:
-            self.tables.end_attempt(row.seq, fence, _ATTEMPT_END.get(event, event.value), error, runtime_s)
 
     def report_end(self, row: TaskRow, outcome: Outcome) -> None:
         """Queue the report of an end: under its placement (live), or of a node's own task (backlog)."""
@@ -160,12 +207,12 @@ class Transaction:
 
     def drop(self, row: TaskRow, *, reason: str) -> TaskRow:
         """Let go of a placed task; one that was handed over from here waits for its end elsewhere."""
-        self.end_attempt(row, Event.DROPPED, reason)
         is_gone = not row.is_offered
         dropped = self.move(
             row,
             Event.DROPPED,
             State.CANCELLED if is_gone else State.HANDED_OVER,
+            detail=Detail(error=reason),
             placement=row.placement if is_gone else None,
             lease_on_s=None if is_gone else row.expires_on_s,
             ended_on_s=self.on_s if is_gone else None,
@@ -214,13 +261,6 @@ class Transaction:
 
 #: How a task ends that counts as a loss, and under which reason.
 _LOST = {State.DEAD: "dead_lettered", State.EXPIRED: "expired"}
-
-_ATTEMPT_END = {
-    Event.RETRIED: "failed",
-    Event.EXHAUSTED: "failed",
-    Event.DROPPED: "cancelled",
-    Event.RETURNED: "cancelled",
-}
 
 
 def not_found(task_id: TaskId) -> Refused:

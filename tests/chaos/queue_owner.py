@@ -46,7 +46,7 @@ from task_queue.writer import StoreWriter
 
 PRODUCERS = 4
 #: Small enough to be compared whole after a kill, large enough that what a kill leaves is not pruned unseen.
-LIMITS = Limits(ballast_bytes=0, free_floor_bytes=0, keep_ended=400)
+LIMITS = Limits(ballast_bytes=0, free_floor_bytes=0, keep_ended=2000, remember_ended=400, remember_s=0.0)
 _MOST_OPEN = 300
 _KEYS = 50
 _SIZES = (10, 300, 5000)
@@ -108,7 +108,8 @@ class Owner:
         said = []
         for op, answer in zip(ops, self._ask(*ops), strict=True):
             assert isinstance(answer, Enqueued), answer
-            said.append(f"a {answer.task_id} {op.task.idempotency_key or '-'}")
+            word = "a" if answer.is_new else "k"  # accepted, or known: then its record may be gone
+            said.append(f"{word} {answer.task_id} {op.task.idempotency_key or '-'}")
         self._say(*said)
 
     def _consume(self, rng: random.Random) -> None:

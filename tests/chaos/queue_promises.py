@@ -27,6 +27,7 @@ class Promises:
         self.accepted = self.done = self.reported = 0
         self._open: set[str] = set()
         self._ended: dict[str, tuple[State, str] | None] = {}
+        self._gone: set[str] = set()  # had ended, and their records were pruned: ids and keys are still known
         self._keys: dict[str, str] = {}
         self._fences: dict[str, list[str]] = {}
         self._reports: dict[int, str] = {}
@@ -40,6 +41,8 @@ class Promises:
         match word:
             case "a":
                 self._hear_accepted(*facts)
+            case "k":
+                self._hear_known(*facts)
             case "s":
                 self._hear_started(*facts)
             case "d":
@@ -57,14 +60,17 @@ class Promises:
         self.violations.append(text)
 
     def _hear_accepted(self, task_id: str, key: str) -> None:
+        self._hear_known(task_id, key)
+        if task_id not in self._open | self._ended.keys() | self._gone:
+            self.accepted += 1
+            self._open.add(task_id)
+
+    def _hear_known(self, task_id: str, key: str) -> None:
         earlier = self._keys.get(key)
-        if earlier != task_id and earlier in self._open:  # one that has ended may be pruned by now
+        if earlier != task_id and earlier in self._open:  # one that has ended may be forgotten by now
             self._violation(f"key {key} names {earlier}, which has not ended, and {task_id}")
         if key != "-":
             self._keys[key] = task_id
-        if task_id not in self._open and task_id not in self._ended:
-            self.accepted += 1
-            self._open.add(task_id)
 
     def _hear_started(self, task_id: str, fence: str, once: str) -> None:
         fences = self._fences.setdefault(task_id, [])
@@ -72,7 +78,7 @@ class Promises:
             self._violation(f"{task_id} ran twice under {fence}")
         if fences and once == "1":
             self._violation(f"{task_id} may run once only and ran under {fences} and {fence}")
-        if self._ended.get(task_id):
+        if self._ended.get(task_id) or task_id in self._gone:
             self._violation(f"{task_id} had ended and ran again")
         fences.append(fence)
 
@@ -136,6 +142,7 @@ class Promises:
 
     def _forget(self, kept: set[str]) -> None:
         """Drop what the store has pruned: it was known to have ended."""
+        self._gone |= self._ended.keys() - kept
         self._ended = {task_id: end for task_id, end in self._ended.items() if task_id in kept}
         self._fences = {task_id: fences for task_id, fences in self._fences.items() if task_id in kept}
         recent = {seq: task_id for seq, task_id in self._reports.items() if seq > self._delivered - 2000}

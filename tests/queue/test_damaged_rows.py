@@ -22,7 +22,7 @@ def test_a_task_that_cannot_be_read_ends_with_the_reason_and_the_others_run(
     bad, good = q.enqueue(kind="detect/x"), q.enqueue()
     q.store.close()
     db = apsw.Connection(str(tmp_path / "queue.db"))
-    db.execute("UPDATE task SET body = ? WHERE seq = 1", (body,))
+    db.execute("UPDATE body SET body = ? WHERE seq = 1", (body,))
     db.close()
     q.kill()
 
@@ -46,7 +46,7 @@ def test_an_outcome_and_a_decision_that_cannot_be_read_hide_nothing_else(tmp_pat
     q.finish(task_id, fence)
     q.store.close()
     db = apsw.Connection(str(tmp_path / "queue.db"))
-    db.execute("UPDATE task SET outcome = x'7b', decision = x'7b'")
+    db.execute("UPDATE event SET detail = x'7b'")
     db.close()
     q.kill()
 

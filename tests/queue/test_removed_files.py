@@ -41,7 +41,9 @@ def test_removed_files_are_put_back_and_nothing_acknowledged_is_lost(
     check_invariants(at_disk)
     at_disk.close()
     q.store.close()
-    assert {path.name for path in tmp_path.iterdir()} - {"queue.db.ballast", "queue.db.reserve"} == {"queue.db"}
+    assert {path.name for path in tmp_path.iterdir()} - {"queue.db.ballast", "queue.db.reserve"} == {
+        "queue.db"
+    }
 
 
 def test_a_file_that_was_replaced_is_not_written_over(tmp_path: Path) -> None:
