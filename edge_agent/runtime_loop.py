@@ -10,13 +10,14 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
+from typing import NamedTuple
 
 from edge_agent.core.actions import Action, Commit
 from edge_agent.core.core import AgentCore
 from edge_agent.core.events import CommitFailed, Committed, Event, Observed, Ticked
 from skerry.clock import Clock
 from skerry.errors import QueueError, SkerryError, StorageFailed
+from task_queue.mailbox import Letter, Mailbox, settle
 from task_queue.operations import Answer, Operation, Refused
 from task_queue.writer import StoreWriter
 
@@ -26,6 +27,17 @@ log = logging.getLogger(__name__)
 LONGEST_SLEEP_S = 10.0
 Perform = Callable[[Action], None]
 Seen = Callable[[Sequence[Operation], Sequence[Answer]], None]
+
+
+class Waiter(NamedTuple):
+    """Another part of the agent that waits for its commit. One that stops waiting does not take it back."""
+
+    answer: asyncio.Future[list[Answer]]
+
+
+#: Who a commit is for: the core, by its token, or another part.
+Tag = int | Waiter
+_Observed = list[tuple[Waiter, Letter["Tag"]]]
 
 
 class CoreLoop:
@@ -40,6 +52,7 @@ class CoreLoop:
         self._clock = clock
         self._loop = asyncio.get_running_loop()
         self.failed: asyncio.Future[None] = self._loop.create_future()
+        self._mailbox: Mailbox[Tag] = Mailbox(self._settled)
         self._timer: asyncio.TimerHandle | None = None
         self._events: deque[Event] = deque()
 
@@ -67,9 +80,9 @@ class CoreLoop:
 
         Raises StorageFailed when the disk refuses, QueueError while the agent is closing.
         """
-        waiting: asyncio.Future[list[Answer]] = self._loop.create_future()
-        self._submit(operations, lambda future: self._observed(operations, future, waiting))
-        return await waiting
+        waiter = Waiter(self._loop.create_future())
+        self._submit(operations, waiter)
+        return await waiter.answer
 
     def stop(self) -> None:
         """End the ticks."""
@@ -82,64 +95,74 @@ class CoreLoop:
         if not isinstance(action, Commit):
             self.perform(action)
             return
-        token, operations = action.token, action.operations
-        self._submit(operations, lambda future: self._committed(token, operations, future))
+        self._submit(action.operations, action.token)
 
-    def _submit(self, operations: Sequence[Operation], then: Callable[[Future[list[Answer]]], None]) -> None:
+    def _submit(self, operations: Sequence[Operation], tag: Tag) -> None:
         try:
-            future = self._writer.submit(operations)
+            self._writer.hand_over(operations, self._mailbox, tag)
         except QueueError as error:
-            future = Future()
-            future.set_exception(error)
-        future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(then, done))
+            self._mailbox.post([Letter(tag, operations, None, error)])
 
-    def _committed(self, token: int, operations: Sequence[Operation], future: Future[list[Answer]]) -> None:
+    def _settled(self, letters: list[Letter[Tag]]) -> None:
+        """Take what became of the commits of one sync, in their order."""
+        observed: _Observed = []
+        for letter in letters:
+            if isinstance(letter.tag, int):
+                self._observe(observed)
+                observed = []
+                self._committed(letter.tag, letter)
+            else:
+                observed.append((letter.tag, letter))
+        self._observe(observed)
+
+    def _committed(self, token: int, letter: Letter[Tag]) -> None:
         try:
-            answers = _answers(operations, future)
+            answers = _answers(letter)
         except StorageFailed as error:
             self.post(CommitFailed(token=token, message=str(error)))
             return
         self.post(Committed(token=token, answers=tuple(answers)))
-        self._tell(operations, answers)
+        self._tell(letter.operations, answers)
 
-    def _observed(
-        self,
-        operations: Sequence[Operation],
-        future: Future[list[Answer]],
-        waiting: asyncio.Future[list[Answer]],
-    ) -> None:
-        error = future.exception()
-        if error is not None:
-            if not waiting.done():
-                waiting.set_exception(error)
-            return
-        answers = future.result()
-        self.post(Observed(operations=tuple(operations), answers=tuple(answers)))
-        if not waiting.done():
-            waiting.set_result(answers)
-        self._tell(operations, answers)
+    def _observe(self, observed: _Observed) -> None:
+        """Let the core see what other parts have committed, all at once, then answer each of them."""
+        kept = [(letter.operations, letter.answers) for _, letter in observed if letter.answers is not None]
+        if kept:
+            operations = tuple(operation for some, _ in kept for operation in some)
+            self.post(Observed(operations=operations, answers=tuple(a for _, some in kept for a in some)))
+        for waiter, letter in observed:
+            settle(waiter.answer, letter)
+            if letter.answers is not None:
+                self._tell(letter.operations, letter.answers)
 
     def _tell(self, operations: Sequence[Operation], answers: Sequence[Answer]) -> None:
         for seen in self.seen:
             seen(operations, answers)
 
     def _set_timer(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
         delay_s = min(self.core.next_due_in_s(self._clock.now()), LONGEST_SLEEP_S)
         # A little late rather than a little early: a tick before its time would only be repeated.
-        self._timer = self._loop.call_later(delay_s + 0.001, lambda: self.post(Ticked()))
+        at = self._loop.time() + delay_s + 0.001
+        if self._timer is not None:
+            if self._timer.when() <= at:
+                return  # it comes early enough, and is set again then
+            self._timer.cancel()
+        self._timer = self._loop.call_at(at, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.post(Ticked())
 
 
-def _answers(operations: Sequence[Operation], future: Future[list[Answer]]) -> list[Answer]:
+def _answers(letter: Letter[Tag]) -> list[Answer]:
     """Return a commit's answers. What the store finds impossible is refused: repeating it is of no use."""
-    error = future.exception()
-    if error is None:
-        return future.result()
+    error = letter.error
+    if letter.answers is not None:
+        return letter.answers
     if isinstance(error, StorageFailed) or not isinstance(error, SkerryError):
         raise StorageFailed(str(error)) from error
     log.error("the store found a commit impossible: %s", error)
     return [
         Refused(reason="not_allowed", message=str(error), task_id=getattr(operation, "task_id", None))
-        for operation in operations
+        for operation in letter.operations
     ]
