@@ -22,6 +22,7 @@ from edge_agent.runtime_attempts import Attempts, present_devices
 from edge_agent.runtime_build import Parts, build_content
 from edge_agent.runtime_door import refuse_at_the_door
 from edge_agent.runtime_loop import CoreLoop
+from edge_agent.runtime_queue import QueueQuestions
 from edge_agent.runtime_report import report_of
 from edge_agent.training_build import Training, build_training
 from skerry.blobs import BlobStore
@@ -45,7 +46,7 @@ HEALTH_EVERY_S = 0.5
 SAVE_PROFILE_EVERY_S = 60.0
 
 
-class Agent:
+class Agent(QueueQuestions):
     """One node's agent on one event loop. `start` and `stop` once each; implements AgentFacade."""
 
     def __init__(

@@ -113,7 +113,7 @@ def _open(settings: AgentSettings, lock: DirectoryLock, clock: Clock, rng: Rando
         now=clock.now(),
         wall_s=clock.wall_s,
         reports=enrolment is not None,
-        limits=_queue_limits(settings),
+        limits=queue_limits(settings),
     )
     return Parts(
         settings=settings,
@@ -163,7 +163,8 @@ def _facts(settings: AgentSettings, enrolment: Enrolment | None, inventory: Inve
     )
 
 
-def _queue_limits(settings: AgentSettings) -> QueueLimits:
+def queue_limits(settings: AgentSettings) -> QueueLimits:
+    """Return the bounds of the queue that the settings ask for."""
     queue = settings.queue
     return QueueLimits(
         max_bytes=queue.max_bytes,

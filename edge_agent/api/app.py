@@ -4,14 +4,21 @@ from __future__ import annotations
 
 from aiohttp import web
 
-from edge_agent.api import content, node, tasks
+from edge_agent.api import batch, content, inspection, node, recurring, tasks
 from edge_agent.api.keys import FACADE
 from edge_agent.api.port import AgentFacade
 from skerry.metrics import Metrics
 from skerry.web import Access, Route, build_app
 
 TITLE = "Skerry agent"
-ROUTES: tuple[Route, ...] = (*tasks.ROUTES, *node.ROUTES, *content.ROUTES)
+ROUTES: tuple[Route, ...] = (
+    *tasks.ROUTES,
+    *batch.ROUTES,
+    *recurring.ROUTES,
+    *inspection.ROUTES,
+    *node.ROUTES,
+    *content.ROUTES,
+)
 
 
 def build_agent_app(

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import Protocol
 
 from skerry.blobs import BlobStore
 from skerry.documents import NodeReport, PolicyStatus, TaskChanged
 from skerry.ids import TaskId
+from skerry.queue_documents import QueueCheck, QueueDetails, StoryView
+from skerry.recurring import RecurringSpec
 from skerry.task import TaskSpec
-from task_queue.operations import Changed, Enqueued, Refused
+from task_queue.operations import Changed, Enqueued, Ok, Refused
+from task_queue.recurring_row import RecurringRecord
 from task_queue.store import TaskFilter, TaskRecord
 
 
@@ -48,6 +52,42 @@ class AgentFacade(Protocol):
 
     async def replay(self, task_id: TaskId) -> Changed | Refused:
         """Make a dead-lettered task ready again."""
+        ...
+
+    async def submit_many(self, tasks: Sequence[TaskSpec]) -> Sequence[Enqueued | Refused]:
+        """Accept tasks in one commit; one answer per task, in order."""
+        ...
+
+    async def replay_many(self, task_ids: Sequence[TaskId]) -> Sequence[Changed | Refused]:
+        """Make dead-lettered tasks ready again in one commit; one answer per id, in order."""
+        ...
+
+    async def story(self, task_id: TaskId) -> StoryView | None:
+        """Return what happened to a task, None when there is none."""
+        ...
+
+    async def recurring(self) -> Sequence[RecurringRecord]:
+        """Return the recurring tasks, by name."""
+        ...
+
+    async def put_recurring(self, spec: RecurringSpec) -> Ok | Refused:
+        """Keep a recurring task; returns only after the synced commit."""
+        ...
+
+    async def drop_recurring(self, name: str) -> Ok | Refused:
+        """Forget a recurring task."""
+        ...
+
+    async def queue_details(self) -> QueueDetails:
+        """Return everything that is told of the queue."""
+        ...
+
+    async def check_queue(self) -> QueueCheck:
+        """Check the queue's database from end to end, beside the work on it."""
+        ...
+
+    async def make_backup(self) -> Path:
+        """Make a backup and return its archive, which the caller removes."""
         ...
 
     def watch(self) -> AbstractContextManager[AsyncIterator[TaskChanged | None]]:

@@ -17,6 +17,7 @@ from skerry.documents import Explanation, TaskAccepted, TaskPage, TaskView
 from skerry.errors import SpecError, TaskNotFound
 from skerry.ids import TaskId, parse_task_id
 from skerry.problem import problem
+from skerry.queue_documents import StoryView
 from skerry.task import DOCUMENT_LIMIT_BYTES, TaskSpec, parse_task
 from skerry.web import STOPPING, Answer, Route, json_response, read_body, read_query
 from task_queue.operations import Changed, Refused
@@ -35,10 +36,19 @@ class GetQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which tasks; before: ids below it only."""
+    """Which tasks; before: ids below it only.
+
+    since, until: accepted from then on, and before then, seconds since 1970.  tenant: whose keys are meant.
+    """
 
     state: tuple[State, ...] = ()
     kind: str | None = None
+    priority: Annotated[int, Meta(ge=0, le=9)] | None = None
+    tenant: str = "default"
+    ordering_key: str | None = None
+    idempotency_key: str | None = None
+    since: float | None = None
+    until: float | None = None
     limit: Annotated[int, Meta(ge=1, le=1000)] = 50
     before: str | None = None
 
@@ -51,7 +61,7 @@ async def submit(request: web.Request) -> web.StreamResponse:
     if isinstance(answer, Refused):
         raise refusal(answer)
     if not answer.is_new:
-        _check_same(task, await facade.get(answer.task_id))
+        check_same(task, await facade.get(answer.task_id))
     return json_response(
         TaskAccepted(task_id=answer.task_id, is_new=answer.is_new),
         status=201 if answer.is_new else 200,
@@ -66,13 +76,20 @@ def _with_headers(task: TaskSpec, request: web.Request) -> TaskSpec:
         raise SpecError("the header Idempotency-Key and the field differ", field="idempotency_key")
     if key is not None and not 1 <= len(key) <= 128:
         raise SpecError("the header Idempotency-Key has 1 to 128 characters", field="idempotency_key")
+    return traced(msgspec.structs.replace(task, idempotency_key=key), request)
+
+
+def traced(task: TaskSpec, request: web.Request) -> TaskSpec:
+    """Return the task with the trace that it, or the header traceparent, names.
+
+    An invalid one is left out, as W3C Trace Context asks: tracing must not stop work.
+    """
     trace = task.traceparent or request.headers.get("traceparent", "")[:128]
-    # An invalid traceparent is ignored, as W3C Trace Context asks: tracing must not stop work.
     valid = trace if _TRACEPARENT.fullmatch(trace) else None
-    return msgspec.structs.replace(task, idempotency_key=key, traceparent=valid)
+    return msgspec.structs.replace(task, traceparent=valid)
 
 
-def _check_same(task: TaskSpec, known: TaskRecord | None) -> None:
+def check_same(task: TaskSpec, known: TaskRecord | None) -> None:
     """Refuse a key that another task had: the submitter would wait for a result that never comes."""
     if known is None:
         return  # only the key is remembered; its task is gone by retention
@@ -113,7 +130,18 @@ async def list_tasks(request: web.Request) -> web.StreamResponse:
     query = read_query(request, ListQuery)
     before = None if query.before is None else parse_task_id(query.before)
     records = await request.app[FACADE].list(
-        TaskFilter(states=query.state, kind=query.kind, limit=query.limit, before=before)
+        TaskFilter(
+            states=query.state,
+            kind=query.kind,
+            priority=query.priority,
+            tenant=query.tenant,
+            ordering_key=query.ordering_key,
+            idempotency_key=query.idempotency_key,
+            since_s=query.since,
+            until_s=query.until,
+            limit=query.limit,
+            before=before,
+        )
     )
     last = records[-1].task_id if len(records) == query.limit else None
     page = TaskPage(tasks=tuple(task_view(record, is_whole=False) for record in records), before=last)
@@ -141,6 +169,15 @@ async def explain_task(request: web.Request) -> web.StreamResponse:
     """Say why a task is where it is."""
     task_id = _task_id(request)
     return json_response(explanation(_found(await request.app[FACADE].get(task_id), task_id)))
+
+
+async def story(request: web.Request) -> web.StreamResponse:
+    """Say what happened to a task, oldest first."""
+    task_id = _task_id(request)
+    found = await request.app[FACADE].story(task_id)
+    if found is None:
+        raise TaskNotFound(f"there is no task {task_id} on this node")
+    return json_response(found)
 
 
 def _task_id(request: web.Request) -> TaskId:
@@ -211,6 +248,14 @@ ROUTES = (
         handler=explain_task,
         summary="Say in words why the task is where it is.",
         answers=(Answer(200, "The explanation.", Explanation),),
+        refusals=(404, 422),
+    ),
+    Route(
+        method="GET",
+        path="/v1/tasks/{id}/story",
+        handler=story,
+        summary="What happened to a task, oldest first, kept with it.",
+        answers=(Answer(200, "The story.", StoryView),),
         refusals=(404, 422),
     ),
 )

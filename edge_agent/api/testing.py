@@ -11,19 +11,24 @@ from aiohttp import web
 
 from edge_agent.api.app import build_agent_app
 from edge_agent.api.changes import Changes
+from edge_agent.api.story import story_of
+from edge_agent.queue_report import queue_details
 from skerry.blobs import BlobStore
 from skerry.clock import Clock
 from skerry.decision import Candidate, Decision
 from skerry.documents import ContentReport, LinkReport, NodeReport, PolicyStatus, QueueReport, TaskChanged
-from skerry.errors import StorageFailed
+from skerry.errors import BackupError, StorageFailed
 from skerry.ids import TaskId, TaskIdSource
 from skerry.messages import Outcome
 from skerry.metrics import Metrics
 from skerry.node import Device, Inventory
+from skerry.queue_documents import QueueCheck, QueueDetails, StoryView
+from skerry.recurring import RecurringSpec
 from skerry.task import TaskSpec
 from skerry.testing import ManualClock
 from skerry.web import Access, TcpListener, UnixListener
 from skerry.web.testing import ServerThread
+from task_queue.limits import Limits
 from task_queue.memory_store import MemoryStore
 from task_queue.operations import (
     Answer,
@@ -31,16 +36,20 @@ from task_queue.operations import (
     Changed,
     Claim,
     Claimed,
+    DropRecurring,
     Enqueue,
     Enqueued,
     Fail,
     Finish,
+    Ok,
     Operation,
+    PutRecurring,
     Refused,
     Replay,
     Start,
     Started,
 )
+from task_queue.recurring_row import RecurringRecord
 from task_queue.store import Store, TaskFilter, TaskRecord
 from task_queue.task import FINAL
 
@@ -60,6 +69,7 @@ class StoreFacade:
         self.added: list[str] = []  #: contents that were stored over the interface
         self.reasons: tuple[str, ...] = ()  #: against readiness
         self.breaks: Exception | None = None  #: raised instead of the next commits
+        self.check = QueueCheck(is_whole=True)
         self.policy = PolicyStatus(policy="", version="", state="off", fallback="none")
 
     def content_added(self, name: str) -> None:
@@ -100,6 +110,55 @@ class StoreFacade:
     async def replay(self, task_id: TaskId) -> Changed | Refused:
         """Make a dead task ready again."""
         return self._change(Replay(task_id=task_id))
+
+    async def submit_many(self, tasks: Sequence[TaskSpec]) -> Sequence[Enqueued | Refused]:
+        """Accept tasks in one commit."""
+        wall_s = self._clock.wall_s()
+        operations = [Enqueue(task_id=self._ids.next(), task=task, wall_s=wall_s) for task in tasks]
+        answers = [each for each in self._apply_all(*operations) if isinstance(each, Enqueued | Refused)]
+        for answer in answers:
+            if isinstance(answer, Enqueued) and answer.is_new:
+                self._publish(answer.task_id)
+        return answers
+
+    async def replay_many(self, task_ids: Sequence[TaskId]) -> Sequence[Changed | Refused]:
+        """Make dead tasks ready again in one commit."""
+        answers = self._apply_all(*(Replay(task_id=task_id) for task_id in task_ids))
+        return [answer for answer in answers if isinstance(answer, Changed | Refused)]
+
+    async def story(self, task_id: TaskId) -> StoryView | None:
+        """Say what happened to a task."""
+        record = self._store.get(task_id)
+        return None if record is None else story_of(record)
+
+    async def recurring(self) -> Sequence[RecurringRecord]:
+        """Read the recurring tasks."""
+        return self._store.recurring(now=self._clock.now())
+
+    async def put_recurring(self, spec: RecurringSpec) -> Ok | Refused:
+        """Keep a recurring task."""
+        answer = self._apply(PutRecurring(recurring_id=self._ids.next(), spec=spec))
+        assert isinstance(answer, Ok | Refused)
+        return answer
+
+    async def drop_recurring(self, name: str) -> Ok | Refused:
+        """Forget a recurring task."""
+        answer = self._apply(DropRecurring(name=name))
+        assert isinstance(answer, Ok | Refused)
+        return answer
+
+    async def queue_details(self) -> QueueDetails:
+        """Tell everything of the queue in memory."""
+        now, wall_s = self._clock.now(), self._clock.wall_s()
+        return queue_details(self._store, path=Path("memory"), limits=Limits(), now=now, wall_s=wall_s)
+
+    async def check_queue(self) -> QueueCheck:
+        """Say what the test wants said: memory has no file to check."""
+        return self.check
+
+    async def make_backup(self) -> Path:
+        """Refuse: memory cannot be copied as a file."""
+        raise BackupError("a queue in memory has no file to copy")
 
     def watch(self) -> AbstractContextManager[AsyncIterator[TaskChanged | None]]:
         """Subscribe to changes."""
@@ -178,9 +237,12 @@ class StoreFacade:
         return answer
 
     def _apply(self, operation: Operation) -> Answer:
+        return self._apply_all(operation)[0]
+
+    def _apply_all(self, *operations: Operation) -> Sequence[Answer]:
         if self.breaks is not None:
             raise self.breaks
-        return self._store.apply([operation], now=self._clock.now())[0]
+        return self._store.apply(operations, now=self._clock.now())
 
     def _publish(self, task_id: TaskId) -> None:
         record = self._store.get(task_id)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from policy.filters import in_units
 from skerry.decision import Decision, explain
 from skerry.documents import AttemptView, Explanation, TaskView
+from skerry.queue_documents import RecurringView
 from skerry.task import Accelerator, TaskSpec
+from task_queue.recurring_row import RecurringRecord
 from task_queue.store import Attempt, TaskRecord
 from task_queue.task import FINAL, State
 
@@ -62,6 +64,23 @@ def _attempt_view(attempt: Attempt) -> AttemptView:
         error=attempt.error,
         runtime_s=attempt.runtime_s,
         decision=attempt.decision,
+    )
+
+
+def recurring_view(record: RecurringRecord) -> RecurringView:
+    """Return the document of one recurring task."""
+    return RecurringView(
+        name=record.spec.name,
+        schedule=record.spec.schedule,
+        spec=record.spec,
+        runs=record.runs,
+        missed=record.missed,
+        owed=record.owed,
+        last_task=record.last_task,
+        last_wall_s=record.last_wall_s,
+        next_in_s=record.next_in_s,
+        next_wall_s=record.next_wall_s,
+        note=record.note,
     )
 
 

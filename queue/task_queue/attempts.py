@@ -235,5 +235,5 @@ def replay(tx: Transaction, op: Replay) -> Changed | Refused:
 
 def cancel_here(tx: Transaction, row: TaskRow, op: Cancel) -> Changed:
     """End a task that this node holds at the submitter's wish."""
-    tx.end(row, Event.CANCELLED, State.CANCELLED, Outcome(status="cancelled", error="cancelled"))
+    tx.end(row, Event.CANCELLED, State.CANCELLED, Outcome(status="cancelled", error=op.reason or "cancelled"))
     return Changed(task_id=op.task_id, state=State.CANCELLED, was=row.state)

@@ -181,6 +181,7 @@ def cancel(tx: Transaction, op: Cancel) -> Changed | Refused:
         return cancel_here(tx, row, op)
     tx.retract(Lane.LIVE, offer_key(row))  # the withdrawal goes ahead of it, in another lane
     tx.send(Lane.CONTROL, TaskWithdrawn(task_id=row.task_id), key=row.task_id)
-    outcome = Outcome(status="cancelled", error="cancelled after it was handed over")
+    error = op.reason or "cancelled after it was handed over"
+    outcome = Outcome(status="cancelled", error=error)
     tx.end(row, Event.CANCELLED, State.CANCELLED, outcome, report=False)
     return Changed(task_id=row.task_id, state=State.CANCELLED, was=State.HANDED_OVER)

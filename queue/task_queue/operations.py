@@ -140,6 +140,7 @@ class Cancel(_Value, frozen=True, kw_only=True):
     """End a task at the submitter's wish. A running one ends at once here; its process must be stopped."""
 
     task_id: TaskId
+    reason: str = ""
 
 
 class Replay(_Value, frozen=True, kw_only=True):

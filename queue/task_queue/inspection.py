@@ -1,0 +1,162 @@
+"""Looking at a queue's file from outside: what it holds, whether it is whole. Reads only, beside any owner.
+
+Every question uses a connection of its own and short transactions, so that it holds up nobody.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import apsw
+import msgspec
+
+from skerry.clock import Instant
+from skerry.database import pragma, refuse_newer, translated
+from skerry.errors import StorageFailed
+from skerry.sql import load_schema
+from task_queue.queries import PACKAGE, statements
+from task_queue.recurring_row import RecurringRecord
+from task_queue.rows import Book, depth_of
+from task_queue.sqlite_file import open_reader
+from task_queue.sqlite_reads import SqliteReads
+from task_queue.store import Depth, Loss, Waiting
+from task_queue.task import State
+from task_queue.watermarks import Usage
+
+#: Findings of a check that are told; a file that is badly damaged has no end of them.
+FINDINGS_LIMIT = 20
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True):
+    """What a check found; no findings: the file is whole. rows: tasks that were counted."""
+
+    findings: tuple[str, ...]
+    rows: int = 0
+
+
+class StoppedQueue:
+    """The queue of an agent that does not run, read without changing it. The same questions as at a Store."""
+
+    def __init__(self, path: Path) -> None:
+        """Open it.  Raises StorageFailed when there is none or it cannot be read, StoreTooNew."""
+        if not path.is_file():
+            raise StorageFailed(f"there is no queue at {path}", path=path)
+        with translated(path):
+            refuse_newer(path, schema_known())
+        self._path = path
+        self._reads = SqliteReads(path, set())
+        try:
+            self.epoch, self._book, self.schema = self._owner()
+        except BaseException:
+            self._reads.close()
+            raise
+        if self.schema != schema_known():
+            self._reads.close()
+            raise StorageFailed(
+                f"{path} has schema version {self.schema}, this program reads {schema_known()}: the "
+                "agent brings it up to date when it starts",
+                path=path,
+            )
+
+    def _owner(self) -> tuple[str, Book, int]:
+        with _reading(self._path) as db:
+            return *_store_row(db), pragma(db, "user_version")
+
+    def depth(self) -> Depth:
+        """Return the counters."""
+        return depth_of(self._book, 0, self._reads.bytes_in_use())
+
+    def losses(self) -> list[Loss]:
+        """Return the loss ledger."""
+        return self._reads.losses()
+
+    def usage(self) -> Usage:
+        """Return what is taken of the disk."""
+        stat = os.statvfs(self._path.parent)
+        return self._reads.usage(stat.f_bavail * stat.f_frsize)
+
+    def waiting(self) -> Waiting:
+        """Return what is ready."""
+        return self._reads.waiting()
+
+    def recurring(self, *, now: Instant) -> list[RecurringRecord]:
+        """Return the recurring tasks."""
+        return self._reads.recurring(self._book.powered_on_s(now))
+
+    def meta(self, name: str) -> object:
+        """Return a value kept by name."""
+        return self._reads.meta(name)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._reads.close()
+
+
+def schema_known() -> int:
+    """Return the schema version of this program's queue."""
+    return len(load_schema(PACKAGE))
+
+
+def check_file(path: Path) -> Checked:
+    """Check every table with its indexes, then whether the counters say what the rows do.
+
+    Each table is a transaction of its own: between two of them the write-ahead log can be emptied.
+    Raises StorageFailed when the file cannot be opened at all.
+    """
+    findings: list[str] = []
+    with translated(path):
+        with _reading(path) as db:
+            names = [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
+        for name in names:
+            findings += _check_table(path, name, FINDINGS_LIMIT - len(findings))
+        rows, miscounted = (0, []) if findings else _check_counters(path)
+    return Checked(findings=tuple([*findings, *miscounted][:FINDINGS_LIMIT]), rows=rows)
+
+
+def _check_table(path: Path, name: str, limit: int) -> list[str]:
+    if limit <= 0:
+        return []
+    with _reading(path) as db:
+        try:
+            found = db.execute(f"PRAGMA integrity_check('{name}')")
+            return [f"table {name}: {line}" for (line,) in found if line != "ok"][:limit]
+        except apsw.CorruptError as error:
+            return [f"table {name}: {error}"]
+
+
+def _check_counters(path: Path) -> tuple[int, list[str]]:
+    """Count every task and message, in one transaction with the book that says how many there are."""
+    sql = statements()
+    with _reading(path) as db:
+        db.execute("BEGIN")
+        book = _store_row(db)[1]
+        states = {State(state): count for state, count in db.execute(sql["count_states"])}
+        lanes = {str(lane): count for lane, count in db.execute(sql["count_outbox"])}
+    wrong = [
+        f"{state}: {states.get(state, 0)} tasks, the counters say {book.by_state.get(state, 0)}"
+        for state in State
+        if states.get(state, 0) != book.by_state.get(state, 0)
+    ]
+    wrong += [
+        f"outbox {lane.value}: {lanes.get(lane.value, 0)} messages, the counters say {count}"
+        for lane, count in book.outbox.items()
+        if lanes.get(lane.value, 0) != count
+    ]
+    return sum(states.values()), wrong
+
+
+def _store_row(db: apsw.Connection) -> tuple[str, Book]:
+    ((epoch, _session, book),) = db.execute(statements()["store"]).fetchall()
+    return str(epoch), msgspec.json.decode(str(book).encode(), type=Book)
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[apsw.Connection]:
+    db = open_reader(path)
+    try:
+        yield db
+    finally:
+        db.close()
