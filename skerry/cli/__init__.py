@@ -19,6 +19,7 @@ from skerry.cli import (
     rollout,
     submit,
     tasks,
+    twin,
 )
 from skerry.cli import round as rounds
 from skerry.cli.connect import JsonOption
@@ -88,6 +89,7 @@ policy.app.command("sign")(policy_sign.sign)
 app.add_typer(policy.app, name="policy")
 app.add_typer(rounds.app, name="round")
 app.add_typer(rollout.app, name="rollout")
+app.add_typer(twin.app, name="twin")
 
 
 def main() -> None:

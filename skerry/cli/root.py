@@ -28,7 +28,7 @@ LATE = {
 #: How the root's help lists the commands: first what a newcomer needs.
 ORDER = (
     *("demo", "agent", "coordinator", "enrol", "submit", "tasks", "explain"),
-    *("devices", "queue", "models", "policy", "round", "rollout", "nodes", "version"),
+    *("devices", "queue", "models", "policy", "round", "rollout", "twin", "nodes", "version"),
 )
 
 

@@ -1,4 +1,4 @@
-"""The faithful twin: the real agent and coordinator, shells and all, with their real SQLite, on a virtual clock.
+"""The faithful twin: the real agent and coordinator with their real SQLite, on a virtual clock.
 
 Each process has an event loop of its own that the world turns; what cannot exist here (accelerators, wires,
 other machines' clocks) is emulated and labelled so.

@@ -1,6 +1,7 @@
 """Randomness that the shells take from the system, drawn from the seed instead while a world runs.
 
-Cores are given their randomness; names of ledgers, stores and runs are made by `secrets` where they are needed.
+Cores are given their randomness; names of ledgers, stores and runs are made by `secrets` where they are
+needed.
 """
 
 from __future__ import annotations

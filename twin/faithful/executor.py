@@ -31,7 +31,7 @@ class EmulatedExecutor:
         behave: Callable[[Job], Behaviour],
         effect: Callable[[Job, str], None],
     ) -> None:
-        """behave: decides an attempt's course.  effect: told when an attempt begins and when it took effect."""
+        """behave: decides an attempt's course.  effect: told when one begins and when it took effect."""
         self._device = device
         self._behave = behave
         self._effect = effect

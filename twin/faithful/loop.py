@@ -1,4 +1,4 @@
-"""An event loop on a virtual clock: it never waits, it is turned. One a process, so that a process can die whole.
+"""An event loop on a virtual clock: it never waits, it is turned. One a process, so that one can die whole.
 
 Owns the order of what runs inside one process. Must not know what runs. Threads do not exist here: what a
 shell would give to one is done at once, in the order in which it was asked for.
@@ -181,7 +181,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
 
 def _end(task: asyncio.Task[Any]) -> None:
-    """Unwind a coroutine now, and not when memory is collected: what it does on its way out reaches nothing."""
+    """Unwind a coroutine now, not when memory is collected: what it does on its way out reaches nothing."""
     job = task.get_coro()
     if job is not None:
         with suppress(RuntimeError):  # one that goes on waiting, or is the one that ends its own process

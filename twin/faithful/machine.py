@@ -13,7 +13,7 @@ BOOT_S = 5.0
 
 
 class Machine:
-    """The clock of one machine. `now` and `wall_s` are skerry's Clock port; `loop_s` stands still in sleep."""
+    """The clock of one machine. `now`, `wall_s`: skerry's Clock port; `loop_s` stands still in sleep."""
 
     def __init__(self, name: str, world_s: Callable[[], float]) -> None:
         """world_s: reads the world's own, true seconds. The machine is switched on now."""

@@ -1,4 +1,4 @@
-"""Running a scenario: from its words to a report, with the laws checked on the way. The same seed, the same run."""
+"""Running a scenario: from its words to a report, with the laws checked on the way. One seed, one run."""
 
 from __future__ import annotations
 

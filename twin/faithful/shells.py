@@ -15,6 +15,7 @@ from cloud_coordinator.writer import Answer as CoreAnswer
 from cloud_coordinator.writer import CoreThread, Job
 from skerry.clock import Clock
 from skerry.errors import QueueError
+from task_queue.mailbox import Mailbox, letter_of
 from task_queue.operations import Answer, Operation
 from task_queue.store import Store
 from task_queue.writer import StoreWriter
@@ -56,6 +57,10 @@ class VirtualWriter(StoreWriter):
             self._is_syncing = True
             self._loop.call_later(self.commit_s(), self._sync)
         return future
+
+    def hand_over(self, ops: Sequence[Operation], mailbox: Mailbox[_T], tag: _T) -> None:
+        """See StoreWriter."""
+        self.submit(ops).add_done_callback(lambda done: mailbox.post([letter_of(tag, ops, done)]))
 
     def read(self, ask: Callable[[Store], _T]) -> Future[_T]:
         """See StoreWriter."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
+import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from cloud_coordinator.core.turn import Limits as CloudLimits
@@ -30,6 +31,7 @@ from twin.scenario.language import Group, Scenario, names_of, select
 FLEET = "twin"
 #: The fleet has come together by then, and the load begins.
 LOAD_BEGINS_S = 20.0
+_encode = msgspec.json.Encoder().encode
 #: How much faster than a processor each class of emulated device is.
 _SPEED = {"cpu": 1.0, "gpu": 6.0, "npu": 4.0, "tpu": 4.0}
 
@@ -159,4 +161,4 @@ def _device(kind: DeviceClass, slots: int) -> Device:
 
 
 def _digest(operations: object, answers: object) -> str:
-    return hashlib.blake2b(repr((operations, answers)).encode(), digest_size=8).hexdigest()
+    return hashlib.blake2b(_encode((operations, answers)), digest_size=8).hexdigest()

@@ -1,4 +1,4 @@
-"""The witness: an account of its own of what was promised, what took effect and what ended, beside the stores.
+"""The witness: its own account of what was promised, what took effect and what ended, beside the stores.
 
 Owns the invariants (laws 1 to 7) and what violates them. It sees commits and effects as they happen and never
 asks a store for what it can know by itself.
@@ -69,7 +69,7 @@ class Witness:
         if len(self.violations) < KEPT:
             self.violations.append(Violation(law, self.now_s(), node, what, task_id))
 
-    # --- what happens at a node ------------------------------------------------------------------------------
+    # --- what happens at a node
 
     def accepted(self, node: Node, task_id: TaskId, task: TaskSpec, is_new: bool) -> None:
         """A producer was answered: from now on the task may not be lost (law 1)."""
@@ -160,7 +160,7 @@ class Witness:
             self.effects += 1
             self._running.pop(task_id, None)
 
-    # --- at certain moments ------------------------------------------------------------------------------------
+    # --- at certain moments
 
     def look_at_bounds(self, node: Node) -> None:
         """Law 4: the store is within its bound."""

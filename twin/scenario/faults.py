@@ -1,6 +1,7 @@
 """What can go wrong, by kind: one struct a kind, as it stands in a scenario's `[[fault]]`. Plain values.
 
-`on` names whom it hits: all, a node, a group of nodes, `region:NAME`, `site:NAME`, or `some:N` (drawn by the seed).
+`on` names whom it hits: all, a node, a group of nodes, `region:NAME`, `site:NAME`, or `some:N` (drawn by the
+seed).
 A fault with `for_s` ends by itself; with `every_s` and `times` it comes again.
 """
 

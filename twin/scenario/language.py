@@ -32,7 +32,7 @@ class Group(_Table, frozen=True, kw_only=True):
 
 
 class Load(_Table, frozen=True, kw_only=True):
-    """Tasks that are submitted at each node of `on`, from begin_s for for_s seconds (0: as long as the load lasts)."""
+    """Tasks submitted at each node of `on`, from begin_s for for_s seconds (0: as long as the load lasts)."""
 
     on: str = "all"
     rate_per_s: Annotated[float, Meta(gt=0)] = 1.0

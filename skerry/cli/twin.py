@@ -1,0 +1,109 @@
+"""`skerry twin`: rehearse outages on a virtual clock with the real agent and coordinator."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from skerry.cli.exits import Exit
+from skerry.cli.output import duration, print_fields, print_json, print_table
+from skerry.cli.root import Group
+
+if TYPE_CHECKING:
+    from twin.faithful.run import Report
+
+app = typer.Typer(
+    cls=Group,
+    no_args_is_help=True,
+    help="Rehearse outages on a virtual clock, with the real agent and coordinator.",
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+Seed = Annotated[int, typer.Option(help="Decides every draw: the same seed, the same run.")]
+
+
+@app.command("list")
+def list_scenarios(*, json: Json = False) -> None:
+    """List the scenarios that ship.
+
+    Example: skerry twin list
+    """
+    from twin.scenario.library import find, names
+
+    found = [find(name) for name in names()]
+    if json:
+        print_json([{"name": one.name, "about": one.about, "shows": one.shows} for one in found])
+        return
+    print_table(("scenario", "what happens"), [(one.name, one.about) for one in found], empty="none")
+
+
+@app.command()
+def run(
+    scenario: Annotated[str, typer.Argument(help="One that ships (`skerry twin list`), or a TOML file.")],
+    *,
+    seed: Seed = 1,
+    log: Annotated[Path | None, typer.Option(help="Write the event log here.")] = None,
+    json: Json = False,
+) -> None:
+    """Run a scenario and check the laws; exits with 1 when one is broken.
+
+    Example: skerry twin run outage-2h
+    """
+    from twin.faithful.run import run_scenario
+    from twin.scenario.library import find
+
+    found = find(scenario)
+    with ExitStack() as stack:
+        write = None
+        if log is not None:
+            file = stack.enter_context(log.open("w", encoding="utf-8"))
+            write = lambda line: print(line, file=file)  # noqa: E731 # one line of a file
+        report = run_scenario(found, seed, log=write, progress=None if json else _progress())
+    if json:
+        print_json(report)
+    else:
+        _show(report)
+    if report.violations:
+        raise typer.Exit(Exit.FAILED)
+
+
+def _progress() -> Callable[[float, float], None] | None:
+    if not sys.stderr.isatty():
+        return None
+    shown = [-1]
+
+    def show(now_s: float, end_s: float) -> None:
+        percent = int(100 * now_s / end_s)
+        if percent != shown[0]:
+            shown[0] = percent
+            line = f"\r{percent:3d} %  {duration(now_s)} of {duration(end_s)}"
+            print(line, end="", file=sys.stderr, flush=True)
+        if now_s >= end_s:
+            print(file=sys.stderr)
+
+    return show
+
+
+def _show(report: Report) -> None:
+    print_fields(
+        {
+            "scenario": f"{report.scenario}, seed {report.seed}",
+            "agents": report.agents,
+            "submitted": report.submitted,
+            "done": report.done,
+            "other ends": ", ".join(f"{n} {what}" for what, n in report.ended.items() if what != "done"),
+            "lost": report.lost,
+            "done twice": report.done_twice,
+            "violations": report.violations,
+            "time": f"{duration(report.virtual_s)} rehearsed in {duration(report.wall_s)}",
+            "event log": report.log_hash[:16],
+        }
+    )
+    for broken in report.broken[:10]:
+        where = f"{broken.node} {broken.task_id}".strip()
+        typer.echo(f"law {broken.law} broken at {broken.at_s:.3f} s, {where}: {broken.what}", err=True)
