@@ -13,7 +13,7 @@ from task_queue.store import scoped_key
 from task_queue.story import Detail, event_of
 from task_queue.task import FINAL, OPEN, Event, State
 from task_queue.transaction import Transaction, fenced, not_allowed
-from task_queue.watermarks import LOWEST_PRIORITY, RETRY_AFTER_S, Level, level_at, pause_s
+from task_queue.watermarks import LOWEST_PRIORITY, RETRY_AFTER_S, SHARES, Level, level_at, pause_s
 
 
 def enqueue(tx: Transaction, op: Enqueue) -> Enqueued | Refused:
@@ -75,7 +75,6 @@ def _insert(tx: Transaction, op: Enqueue, body: bytes, request_key: str | None) 
     delay_s = task.delay_s if op.placement is None else None  # a placed task has waited at home
     due_on_s, expires_on_s, deadline_on_s = durations(task, tx.on_s)
     placement = None if op.placement is None else str(op.placement)
-    pause = pause_s(tx.room.share_with(len(body)), task.priority)
     row = TaskRow(
         seq=seq,
         task_id=op.task_id,
@@ -101,7 +100,7 @@ def _insert(tx: Transaction, op: Enqueue, body: bytes, request_key: str | None) 
         return None
     tx.book.count(row.state, 1)
     tx.room.take(len(body) + ROW_OVERHEAD_BYTES)
-    return Enqueued(task_id=op.task_id, pause_s=pause)
+    return Enqueued(task_id=op.task_id, pause_s=pause_s(tx.room.share_with(0), task.priority))
 
 
 def _refuse_for_size(tx: Transaction, op: Enqueue, size: int) -> Refused | None:
@@ -118,10 +117,11 @@ def _refuse_for_size(tx: Transaction, op: Enqueue, size: int) -> Refused | None:
 
 def _refuse_for_room(tx: Transaction, op: Enqueue, size: int) -> Refused | None:
     """Refuse when there is no room for this priority, with the seconds after which there may be."""
-    level = level_at(tx.room.share_with(size + ROW_OVERHEAD_BYTES))
-    if level >= Level.SLOWED:
-        make_room(tx)
-        level = level_at(tx.room.share_with(size + ROW_OVERHEAD_BYTES))
+    need_bytes = size + ROW_OVERHEAD_BYTES
+    if tx.room.share_with(need_bytes) < SHARES[Level.SLOWED]:
+        return None
+    make_room(tx)
+    level = level_at(tx.room.share_with(need_bytes))
     lowest = LOWEST_PRIORITY[level]
     if op.task.priority >= lowest:
         return None

@@ -30,7 +30,9 @@ class Ballast:
 
     def spare_bytes(self) -> int:
         """Return what may still be written beside the ballast, of which a part may be given up now."""
-        missing = sum(part.size_bytes for part in (self._first, self._last) if not part.is_held)
+        missing = (0 if self._first.is_held else self._first.size_bytes) + (
+            0 if self._last.is_held else self._last.size_bytes
+        )
         return max(0, self.free_bytes() - missing)
 
     def give_up(self, *, for_control: bool) -> bool:

@@ -51,6 +51,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 #: Room below the cap that only control may use, bytes; at most a thirty-second of the cap.
 CONTROL_RESERVE_BYTES = 8 * MIB
+#: A write-ahead log that a reader still needs is tried again after so many seconds.
+LOG_RETRY_S = 0.5
 #: A value kept with PutMeta, bytes of JSON.
 META_LIMIT_BYTES = 64 * 1024
 #: Rows that one commit deletes from the outbox at most: a longer one would hold up the commits behind it.

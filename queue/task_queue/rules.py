@@ -7,7 +7,7 @@ from typing import Any
 
 from skerry.messages import Lane
 from task_queue import accept, advance, attempts, custody, losses, operations, streams
-from task_queue.operations import Answer, AppendOutbox, Operation
+from task_queue.operations import Answer, Operation
 from task_queue.recurring import drop_recurring, put_recurring
 from task_queue.transaction import Transaction
 
@@ -55,26 +55,26 @@ def settle_interrupted(tx: Transaction) -> None:
 
 #: What keeps accepted work and the link alive, in little room: it may use what is reserved for control. The
 #: door is among them, for it has a bound of its own below, and its refusals must be written.
-_CONTROL = (
-    operations.Advance,
-    operations.Cancel,
-    operations.Claim,
-    operations.CountLoss,
-    operations.Drop,
-    operations.Enqueue,
-    operations.MarkInbox,
-    operations.PutMeta,
-    operations.RecordPlacement,
-    operations.RefusePlacement,
-    operations.Release,
-    operations.RenewPlacements,
-    operations.Return,
-    operations.TrimOutbox,
+_CONTROL = frozenset(
+    {
+        operations.Advance,
+        operations.Cancel,
+        operations.Claim,
+        operations.CountLoss,
+        operations.Drop,
+        operations.Enqueue,
+        operations.MarkInbox,
+        operations.PutMeta,
+        operations.RecordPlacement,
+        operations.RefusePlacement,
+        operations.Release,
+        operations.RenewPlacements,
+        operations.Return,
+        operations.TrimOutbox,
+    }
 )
 
 
 def is_control(ops: Sequence[Operation]) -> bool:
     """Decide whether operations may use the room reserved for control."""
-    return all(
-        isinstance(op, _CONTROL) or (isinstance(op, AppendOutbox) and op.lane is Lane.CONTROL) for op in ops
-    )
+    return all(type(op) in _CONTROL or getattr(op, "lane", None) is Lane.CONTROL for op in ops)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import apsw
@@ -15,6 +16,7 @@ from skerry.database import (
     translated,
     upgrade,
 )
+from task_queue import damage
 from task_queue.limits import Synchronous
 from task_queue.migrations import schema
 from task_queue.watermarks import Usage
@@ -48,13 +50,22 @@ def open_writer(path: Path, *, max_bytes: int, synchronous: Synchronous = "full"
             configure(db, (f"synchronous = {synchronous.upper()}", *_SETTINGS))
             db.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT_BYTES}")
             db.execute("PRAGMA wal_autocheckpoint = 1000")
-            upgrade(db, steps)
+            mark_version(db, len(steps))
             db.execute(f"PRAGMA max_page_count = {max(1, max_bytes // page_size(db))}")
         except BaseException:
             db.close()
             raise
         path.chmod(0o600)
         return db
+
+
+def mark_version(db: apsw.Connection, version: int) -> None:
+    """Bring the schema up to its newest version, and have the header say so twice."""
+    mark = damage.MARK | version
+    if pragma(db, "application_id") != mark or pragma(db, "user_version") != version:
+        db.execute("PRAGMA application_id = 0").fetchall()
+        upgrade(db, schema())
+        db.execute(f"PRAGMA application_id = {mark}").fetchall()
 
 
 def open_reader(path: Path) -> apsw.Connection:
@@ -67,6 +78,12 @@ def open_reader(path: Path) -> apsw.Connection:
         return db
 
 
+def let_go(db: apsw.Connection) -> None:
+    """Close a connection and leave file and log as they are, for others to look at."""
+    db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    db.close(True)
+
+
 def page_size(db: apsw.Connection) -> int:
     """Return the size of a page, bytes."""
     return pragma(db, "page_size")
@@ -77,23 +94,31 @@ def bytes_in_use(db: apsw.Connection) -> int:
     return (pragma(db, "page_count") - pragma(db, "freelist_count")) * page_size(db)
 
 
-def usage(db: apsw.Connection, path: Path, free_bytes: int) -> Usage:
-    """Return what the file and its log take. free_bytes: of the file system."""
-    size, pages = page_size(db), pragma(db, "page_count")
-    return Usage(
-        used_bytes=(pages - pragma(db, "freelist_count")) * size,
-        file_bytes=pages * size,
-        free_bytes=free_bytes,
-        log_bytes=log_bytes(path),
-    )
+class Gauge:
+    """Measures what an open file and its write-ahead log take: with each commit, so it is made cheap."""
 
+    def __init__(self, db: apsw.Connection, path: Path) -> None:
+        """Remember what does not change."""
+        self._db = db
+        self._page_bytes = page_size(db)
+        self._log = f"{path}-wal"
 
-def log_bytes(path: Path) -> int:
-    """Return the size of the write-ahead log."""
-    try:
-        return path.with_name(path.name + "-wal").stat().st_size
-    except OSError:  # there is none yet
-        return 0
+    def usage(self, free_bytes: int) -> Usage:
+        """Return what is taken of the disk. free_bytes: of the file system."""
+        pages, unused = pragma(self._db, "page_count"), pragma(self._db, "freelist_count")
+        return Usage(
+            used_bytes=(pages - unused) * self._page_bytes,
+            file_bytes=pages * self._page_bytes,
+            free_bytes=free_bytes,
+            log_bytes=self.log_bytes(),
+        )
+
+    def log_bytes(self) -> int:
+        """Return the size of the write-ahead log."""
+        try:
+            return os.stat(self._log).st_size
+        except OSError:  # there is none yet
+            return 0
 
 
 def tidy(db: apsw.Connection) -> None:

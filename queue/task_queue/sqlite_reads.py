@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from skerry.database import translated
+from skerry.errors import StoreDamaged
 from skerry.ids import TaskId
 from skerry.messages import Lane, Row
 from task_queue import sqlite_file
@@ -27,16 +30,27 @@ from task_queue.watermarks import Usage
 class SqliteReads:
     """What can be asked of the file. leases: the writer's set of claimed rows, read here only."""
 
-    def __init__(self, path: Path, leases: set[int]) -> None:
-        """Open the read-only connection."""
+    def __init__(self, path: Path, leases: set[int], on_damage: Callable[[StoreDamaged], None]) -> None:
+        """Open the read-only connection.  on_damage: hears of what cannot be read, besides who asked."""
         self._path = path
         self._leases = leases
+        self._on_damage = on_damage
         self._lock = threading.Lock()
         self._sql = statements()
         self._db = sqlite_file.open_reader(path)
+        self._gauge = sqlite_file.Gauge(self._db, path)
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            with translated(self._path):
+                yield
+        except StoreDamaged as damage:
+            self._on_damage(damage)
+            raise
 
     def _read(self, query: str, /, **values: Any) -> list[Any]:
-        with self._lock, translated(self._path):
+        with self._lock, self._translated():
             return self._db.execute(self._sql[query], values).fetchall()
 
     def _seen(self, row: TaskRow) -> TaskRow:
@@ -55,7 +69,7 @@ class SqliteReads:
 
     def _whole(self, task_id: TaskId) -> tuple[TaskRow, bytes, list[EventRow]] | None:
         """Read a task, its body and its story in one transaction: they belong to the same moment."""
-        with self._lock, translated(self._path), self._db:
+        with self._lock, self._translated(), self._db:
             found = self._db.execute(self._sql["task_by_id"], (bytes.fromhex(task_id),)).fetchall()
             if not found:
                 return None
@@ -86,7 +100,7 @@ class SqliteReads:
         """See Store."""
         rows: list[Row] = []
         size = 0
-        with self._lock, translated(self._path):
+        with self._lock, self._translated():
             values = {**span(lane, above=after), "limit": limit}
             for message_id, kind, key, body in self._db.execute(self._sql["outbox"], values):
                 size += len(body)
@@ -126,8 +140,8 @@ class SqliteReads:
 
     def usage(self, free_bytes: int) -> Usage:
         """Return what is taken of the disk."""
-        with self._lock, translated(self._path):
-            return sqlite_file.usage(self._db, self._path, free_bytes)
+        with self._lock, self._translated():
+            return self._gauge.usage(free_bytes)
 
     def held_placements(self, limit: int) -> list[TaskId]:
         """See Store."""
@@ -135,7 +149,7 @@ class SqliteReads:
 
     def bytes_in_use(self) -> int:
         """Return the bytes of the file that hold something."""
-        with self._lock, translated(self._path):
+        with self._lock, self._translated():
             return sqlite_file.bytes_in_use(self._db)
 
     def close(self) -> None:

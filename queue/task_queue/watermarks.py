@@ -7,7 +7,6 @@ decides nothing about a task that was accepted: from the door on it ends by its 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from enum import IntEnum
 
 import msgspec
@@ -65,14 +64,18 @@ def fullness(usage: Usage, limits: Limits) -> float:
 
     A write-ahead log that cannot be emptied, because someone reads in one long transaction, counts as well.
     """
-    budget = budget_bytes(usage, limits)
-    data = usage.used_bytes / budget if budget > 0 else math.inf
-    return max(data, usage.log_bytes / limits.max_log_bytes)
+    return _share(usage.used_bytes, budget_bytes(usage, limits), usage.log_bytes / limits.max_log_bytes)
+
+
+def _share(used_bytes: int, budget: int, log_share: float) -> float:
+    return max(used_bytes / budget if budget > 0 else math.inf, log_share)
 
 
 def level_at(share: float) -> Level:
     """Return the level that holds at this share of the budget."""
-    return max((level for level, least in SHARES.items() if share >= least), default=Level.FREE)
+    if share < SHARES[Level.SAMPLED]:  # nearly always
+        return Level.FREE
+    return max(level for level, least in SHARES.items() if share >= least)
 
 
 def level(usage: Usage, limits: Limits) -> Level:
@@ -116,43 +119,38 @@ def _mib(size_bytes: int) -> str:
     return f"{size_bytes / (1 << 20):.1f} MiB"
 
 
-@dataclass
 class Room:
     """The usage as one commit changes it. What the commit adds is estimated; the next one measures."""
 
-    usage: Usage
-    limits: Limits
-    added_bytes: int = 0
-
-    @property
-    def share(self) -> float:
-        """The share of the budget in use by now."""
-        return self.share_with(0)
+    def __init__(self, usage: Usage, limits: Limits) -> None:
+        """Start from what was measured."""
+        self._usage = usage
+        self._limits = limits
+        self._budget_bytes = budget_bytes(usage, limits)
+        self._log_share = usage.log_bytes / limits.max_log_bytes
+        self._used_bytes = usage.used_bytes
 
     @property
     def level(self) -> Level:
         """How short room is by now."""
-        return level_at(self.share)
+        return level_at(self.share_with(0))
 
     @property
     def must_evict(self) -> bool:
         """Telemetry should leave; on a full disk only until the file has room of its own to write in."""
         if self.level < Level.URGENT:
             return False
-        used = self.usage.used_bytes + self.added_bytes
-        is_disk_short = budget_bytes(self.usage, self.limits) < self.limits.enqueue_bytes
-        return not is_disk_short or self.usage.file_bytes - used < SLACK_BYTES
+        is_disk_short = self._budget_bytes < self._limits.enqueue_bytes
+        return not is_disk_short or self._usage.file_bytes - self._used_bytes < SLACK_BYTES
 
     def share_with(self, size_bytes: int) -> float:
         """Return the share of the budget in use once that much more is."""
-        used = self.usage.used_bytes + self.added_bytes + size_bytes
-        return fullness(msgspec.structs.replace(self.usage, used_bytes=max(0, used)), self.limits)
+        return _share(self._used_bytes + size_bytes, self._budget_bytes, self._log_share)
 
     def take(self, size_bytes: int) -> None:
         """Take note of something written; a negative size of something deleted."""
-        self.added_bytes += size_bytes
+        self._used_bytes = max(0, self._used_bytes + size_bytes)
 
     def why_full(self) -> str:
         """Say which bound is the tight one."""
-        used = self.usage.used_bytes + self.added_bytes
-        return why_full(msgspec.structs.replace(self.usage, used_bytes=max(0, used)), self.limits)
+        return why_full(msgspec.structs.replace(self._usage, used_bytes=self._used_bytes), self._limits)
