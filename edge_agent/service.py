@@ -13,6 +13,7 @@ from edge_agent.runtime_build import Parts, open_parts
 from edge_agent.runtime_report import register_figures
 from edge_agent.settings import AgentSettings, tcp_of
 from skerry import __version__
+from skerry.lean import stay_small
 from skerry.listening import TcpListener, UnixListener, is_loopback
 from skerry.metrics import Metrics
 from skerry.notify import ServiceManager
@@ -46,7 +47,7 @@ async def _run(agent: Agent, server: Server, on_ready: Callable[[Server], None] 
     manager = ServiceManager(os.environ)
     agent.start()
     _on_signals(agent, manager)
-    watchdog = asyncio.create_task(_feed(manager))
+    chores = [asyncio.create_task(_feed(manager)), asyncio.create_task(stay_small())]
     facts = agent.parts.facts
     log.info("agent %s in %s is ready: %s", facts.node, facts.region, ", ".join(server.addresses))
     manager.ready(f"node {facts.node}, {len(agent.parts.inventory.devices)} devices")
@@ -56,7 +57,8 @@ async def _run(agent: Agent, server: Server, on_ready: Callable[[Server], None] 
         await agent.wait_stopped()
     finally:
         manager.stopping()
-        watchdog.cancel()
+        for chore in chores:
+            chore.cancel()
 
 
 def _on_signals(agent: Agent, manager: ServiceManager) -> None:
