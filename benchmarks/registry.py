@@ -22,7 +22,7 @@ BENCHMARKS: dict[str, tuple[str, str]] = {
         "a federated round with 2, 10 and 100 null clients, beside Flower's simulation",
     ),
     "queue": (
-        "benchmarks.queue",
+        "benchmarks.queue.benchmark",
         "the durable queue beside its peers: rates, processor time and bytes at up to 2,600,000 rows",
     ),
 }

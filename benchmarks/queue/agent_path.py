@@ -131,7 +131,7 @@ async def _make_busy(agent: Agent) -> None:
         spec=CommandSpec(argv=("/bin/sleep", "3600")),
         kind="benchmark/sleep",
         priority=9,
-        resources=Resources(cpu_millicores=1, memory_bytes=1 << 20, accelerator="none"),
+        resources=Resources(cpu_millicores=1, memory_bytes=64 << 20, accelerator="none"),
     )
     await asyncio.gather(*(agent.submit(task) for _ in range(_BUSY)))
     deadline = time.monotonic() + _SETTLE_S

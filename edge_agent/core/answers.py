@@ -47,6 +47,8 @@ _LEAVING = (Finish, Fail, Park, HandOver, RefusePlacement, Release)
 def take_answer(turn: Turn, operation: Operation, answer: Answer, decide: Decider) -> None:
     """Bring the window in line with what the store did (or refused to do)."""
     match operation, answer:
+        case Enqueue(), Enqueued():  # the most frequent one by far
+            _enqueued(turn, operation, answer)
         case Claim(), Claimed():
             _claimed(turn, answer, decide, limit=operation.limit)
         case Advance(), Advanced():
@@ -60,8 +62,6 @@ def take_answer(turn: Turn, operation: Operation, answer: Answer, decide: Decide
         case ((Cancel() | Drop()), Changed()):
             _notify(turn, answer)
             end_here(turn, answer.task_id)
-        case Enqueue(), Enqueued():
-            _enqueued(turn, operation, answer)
         case Enqueue(), Refused(reason="full"):
             # Ended tasks are only forgotten when time is looked at: who was refused may soon find room.
             look_again_by(turn, turn.state.limits.full_retry_s)
