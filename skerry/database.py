@@ -12,7 +12,7 @@ from pathlib import Path
 
 import apsw
 
-from skerry.errors import StorageFailed, StoreTooNew
+from skerry.errors import StorageFailed, StoreDamaged, StoreTooNew
 
 #: How long a connection waits for another one's lock.
 BUSY_TIMEOUT_MS = 5000
@@ -46,7 +46,7 @@ def translated(path: Path) -> Iterator[None]:
             f"{path}: the disk, or this file's share of it, is full; free some space", path=path
         ) from error
     except (apsw.CorruptError, apsw.NotADBError) as error:
-        raise StorageFailed(
+        raise StoreDamaged(
             f"{path} is damaged ({error}); restore a backup, or stop the service and move the file aside "
             "to begin anew",
             path=path,

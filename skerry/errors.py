@@ -64,6 +64,10 @@ class StorageFailed(QueueError):
     """The disk refused the write; nothing of this commit was kept."""
 
 
+class StoreDamaged(StorageFailed):
+    """What the database holds is damaged; nothing of this commit was kept."""
+
+
 class StoreTooNew(QueueError):
     """This database was written by a newer version of Skerry; it was left as it is."""
 

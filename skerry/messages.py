@@ -207,11 +207,13 @@ class LossReported(_Body, frozen=True, kw_only=True, tag_field="kind", tag="loss
 
 
 class StoreSalvaged(_Body, frozen=True, kw_only=True, tag_field="kind", tag="store.salvaged"):
-    """A damaged database was set aside and what could be read was kept."""
+    """A damaged database was set aside and what could be read was kept. kept, lost: the same by table."""
 
     quarantined: str
     rows_kept: int
     rows_lost: int
+    kept: dict[str, int] = {}
+    lost: dict[str, int] = {}
 
 
 class GateEvidence(_Body, frozen=True, kw_only=True, tag_field="kind", tag="gate.evidence"):

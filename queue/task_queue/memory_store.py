@@ -13,7 +13,7 @@ import msgspec
 from skerry.clock import Instant
 from skerry.errors import StorageFailed
 from skerry.ids import TaskId
-from skerry.messages import Lane, Row
+from skerry.messages import Lane, Row, StoreSalvaged
 from task_queue.limits import CHECKPOINT_S, Limits
 from task_queue.memory_tables import MemoryTables
 from task_queue.operations import Answer, Operation
@@ -190,8 +190,14 @@ class MemoryStore:
         """See Store."""
         return [self._tables.rows[seq].task_id for (seq,) in islice(self._tables.index["placed"], limit)]
 
-    def tidy(self) -> None:
+    @property
+    def salvaged(self) -> StoreSalvaged | None:
+        """See Store. Memory has no file."""
+        return None
+
+    def tidy(self) -> bool:
         """See Store. Memory has nothing to give back."""
+        return False
 
     def close(self) -> None:
         """See Store. Nothing is kept open."""

@@ -9,6 +9,7 @@ import msgspec
 
 from skerry.clock import Instant
 from skerry.decoding import MALFORMED
+from skerry.errors import SpecError, StoreDamaged
 from skerry.fence import Fence, parse_fence
 from skerry.ids import TaskId
 from skerry.messages import Lane
@@ -140,8 +141,11 @@ def stored_state(state: State) -> State:
 
 
 def fence_of(text: str | None) -> Fence | None:
-    """Return the fence that a column holds."""
-    return None if text is None else parse_fence(text)
+    """Return the fence that a column holds.  Raises StoreDamaged."""
+    try:
+        return None if text is None else parse_fence(text)
+    except SpecError as error:
+        raise StoreDamaged(f"a stored fence cannot be read: {error}") from error
 
 
 #: Field → default, of a task. They are part of the stored form: a changed default needs a schema step.

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -30,7 +30,9 @@ from task_queue.watermarks import Usage
 class SqliteReads:
     """What can be asked of the file. leases: the writer's set of claimed rows, read here only."""
 
-    def __init__(self, path: Path, leases: set[int], on_damage: Callable[[StoreDamaged], None]) -> None:
+    def __init__(
+        self, path: Path, leases: set[int], on_damage: Callable[[StoreDamaged], None] = lambda _: None
+    ) -> None:
         """Open the read-only connection.  on_damage: hears of what cannot be read, besides who asked."""
         self._path = path
         self._leases = leases
@@ -77,7 +79,7 @@ class SqliteReads:
             bodies = self._db.execute(self._sql["body"], (row.seq,)).fetchall()
             events = self._db.execute(self._sql["story"], (row.last_event,)).fetchall()
         story = [EventRow(*columns) for columns in reversed(events)]
-        return self._seen(row), bytes(bodies[0][0]) if bodies else b"", story
+        return self._seen(row), cast("bytes", bodies[0][0]) if bodies else b"", story
 
     def find(self, task_filter: TaskFilter) -> list[TaskRecord]:
         """See Store."""

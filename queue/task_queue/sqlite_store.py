@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import logging
 import secrets
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
@@ -15,15 +17,17 @@ import msgspec
 from skerry.clock import Instant
 from skerry.database import translated
 from skerry.durable import make_directory
-from skerry.errors import StorageFailed
+from skerry.errors import StorageFailed, StoreDamaged
 from skerry.ids import TaskId
-from skerry.messages import Lane, Row
+from skerry.messages import Lane, Row, StoreSalvaged
 from task_queue import sqlite_file
 from task_queue.ballast import Ballast
-from task_queue.limits import CHECKPOINT_S, Limits
+from task_queue.damage import look
+from task_queue.limits import CHECKPOINT_S, LOG_RETRY_S, Limits
 from task_queue.operations import Answer, Operation
 from task_queue.queries import statements
 from task_queue.recurring_row import RecurringRecord
+from task_queue.repair import Repair
 from task_queue.rows import Book, depth_of
 from task_queue.rules import is_control, perform, settle_interrupted
 from task_queue.sqlite_place import Place
@@ -34,6 +38,10 @@ from task_queue.transaction import Transaction
 from task_queue.watermarks import Usage, level, why_only_control
 
 _T = TypeVar("_T")
+#: How long commits wait for rows of a damaged file: most queues are brought over whole by then. Seconds.
+SALVAGE_AT_ONCE_S = 2.0
+#: One slice of what is left then, between commits. Seconds.
+SALVAGE_SLICE_S = 0.05
 _log = logging.getLogger(__name__)
 
 
@@ -51,9 +59,12 @@ class SqliteStore:
         self._sql = statements()
         self._leases: set[int] = set()
         self._session = 0
+        self._now = Instant(boot_id="", uptime_s=0.0)  #: of the latest commit
         self._is_closed = False
         self._is_in_doubt = False  #: a write or sync failed: what the file holds must be read again
+        self._log_tried_s = 0.0  #: when a long log was last tried to be emptied, uptime
         self._ballast = Ballast(path, self._limits)
+        self._repair = Repair(path, wall_s, self._limits)
         self._connect()
 
     @classmethod
@@ -73,11 +84,27 @@ class SqliteStore:
         """
         make_directory(path.parent)
         try:
-            return cls._begin(path, now, wall_s, reports, limits)
+            return cls._open_whole(path, now, wall_s, reports, limits)
         except StorageFailed:
             if not Ballast(path, limits or Limits()).give_up(for_control=True):
                 raise
+            return cls._open_whole(path, now, wall_s, reports, limits)
+
+    @classmethod
+    def _open_whole(
+        cls, path: Path, now: Instant, wall_s: Callable[[], float], reports: bool, limits: Limits | None
+    ) -> Self:
+        """Open the file, or a fresh one in its place that takes over what can be read of it."""
+        repair = Repair(path, wall_s, limits or Limits())
+        try:
+            with translated(path):
+                repair.finish_giving_up()
+            look(path)
             return cls._begin(path, now, wall_s, reports, limits)
+        except StoreDamaged as damage:
+            with translated(path):
+                repair.give_up_file(damage, now)
+        return cls._begin(path, now, wall_s, reports, limits)
 
     @classmethod
     def _begin(
@@ -87,7 +114,7 @@ class SqliteStore:
         try:
             store._begin_session(now)
         except BaseException:
-            store.close()
+            store._let_go()
             raise
         return store
 
@@ -101,10 +128,13 @@ class SqliteStore:
                 empty = msgspec.json.encode(Book()).decode()
                 self._db.execute(self._sql["create_store"], {"epoch": secrets.token_hex(8), "book": empty})
             self._load_book()
-            self._reads = SqliteReads(self._path, self._leases)
+            self._reads = SqliteReads(self._path, self._leases, self._repair.suspect)
             self._place = Place(self._path)
+            self._gauge = sqlite_file.Gauge(self._db, self._path)
+            if self._session:
+                self._repair.attach(self._db, self._session)
         except BaseException:
-            self._db.close()
+            sqlite_file.let_go(self._db)
             raise
 
     def _load_book(self) -> None:
@@ -114,7 +144,10 @@ class SqliteStore:
             raise StorageFailed(f"{self._path} was opened by another process: this one may write no more")
         self._epoch: str = epoch
         self._saved_book = book.encode()
-        self._book = msgspec.json.decode(self._saved_book, type=Book)
+        try:
+            self._book = msgspec.json.decode(self._saved_book, type=Book)
+        except msgspec.DecodeError as error:
+            raise StoreDamaged(f"{self._path}: the store's own row cannot be read: {error}") from error
 
     def _store_row(self) -> tuple[str, int, str]:
         epoch, session, book = cast(
@@ -126,6 +159,8 @@ class SqliteStore:
         with translated(self._path):
             self._db.execute(self._sql["begin_session"])
             self._session = self._store_row()[1]
+        self._repair.attach(self._db, self._session)
+        self._bring_over(now, SALVAGE_AT_ONCE_S)
         self._commit(settle_interrupted, now, is_opening=True)
 
     @property
@@ -140,14 +175,25 @@ class SqliteStore:
 
     def apply(self, operations: Sequence[Operation], *, now: Instant) -> list[Answer]:
         """See Store."""
+        if self._repair.noticed is not None:
+            self._start_over(self._repair.noticed, now)
+        try:
+            return self._apply(operations, now)
+        except StoreDamaged as damage:  # it will not get better: nothing is tried again on this file
+            self._start_over(damage, now)
+        return self._apply(operations, now)
+
+    def _apply(self, operations: Sequence[Operation], now: Instant) -> list[Answer]:
         may_use_reserve = is_control(operations)
 
         def work(tx: Transaction) -> list[Answer]:
+            self._repair.bring(tx, operations)
             answers = perform(tx, operations)
             if self._tables.is_dirty and not may_use_reserve:
                 self._leave_room_for_control()
             return answers
 
+        self._shorten_log(now)
         try:
             return self._commit(work, now)
         except StorageFailed as error:
@@ -158,6 +204,15 @@ class SqliteStore:
             sqlite_file.checkpoint(self._db)
         return self._commit(work, now)
 
+    def _shorten_log(self, now: Instant) -> None:
+        """Empty a write-ahead log that has grown long, as soon as no reader needs it any more."""
+        if now.uptime_s < self._log_tried_s + LOG_RETRY_S:
+            return
+        if self._gauge.log_bytes() > self._limits.max_log_bytes // 4:
+            self._log_tried_s = now.uptime_s
+            with translated(self._path):
+                sqlite_file.checkpoint(self._db)
+
     def _leave_room_for_control(self) -> None:
         """Raise StorageFailed when this commit would take what is reserved for the control lane."""
         usage = self._measure()
@@ -167,13 +222,14 @@ class SqliteStore:
 
     def _measure(self) -> Usage:
         self._ballast.restore()
-        return sqlite_file.usage(self._db, self._path, self._ballast.spare_bytes())
+        return self._gauge.usage(self._ballast.spare_bytes())
 
     def _commit(self, work: Callable[[Transaction], _T], now: Instant, *, is_opening: bool = False) -> _T:
         """Run work in one transaction; when it fails, memory and file are as they were."""
         if self._is_in_doubt:
             self._reconnect()
         self._stay_in_place()
+        self._now = now
         before = set(self._leases)
         attempted: tuple[_T, set[int], bytes] | None = None
         try:
@@ -195,6 +251,7 @@ class SqliteStore:
             result, leases, saved = attempted  # it was kept, though its sync was reported as failed
             self._hold(leases)
         self._saved_book = saved
+        self._repair.keep()
         return result
 
     def _transaction(self, now: Instant) -> Transaction:
@@ -230,6 +287,7 @@ class SqliteStore:
         if self._db.in_transaction:  # on a full disk SQLite has rolled back by itself
             with suppress(apsw.Error):
                 self._db.execute("ROLLBACK")
+        self._repair.undo()
         self._book = msgspec.json.decode(self._saved_book, type=Book)
 
     def _hold(self, leases: set[int]) -> None:
@@ -255,9 +313,44 @@ class SqliteStore:
             sqlite_file.checkpoint(self._db)
         self._is_in_doubt = False
 
+    def _start_over(self, damage: StoreDamaged, now: Instant) -> None:
+        """Give up the file, go on with a fresh one, and bring over what can be read."""
+        self._let_go()
+        with translated(self._path):
+            book = msgspec.json.decode(self._saved_book, type=Book)
+            self._repair.give_up_file(damage, now, book=book, session=self._session)
+        self._connect()
+        self._bring_over(now, SALVAGE_AT_ONCE_S)
+
+    def _bring_over(self, now: Instant, for_s: float) -> None:
+        """Bring over rows of a file that was given up, for about so long."""
+        until = time.monotonic() + for_s
+        while self._repair.has_rest:
+            is_time_up = partial(_is_past, min(until, time.monotonic() + SALVAGE_SLICE_S))
+            if self._commit(partial(self._repair.work, is_time_up=is_time_up), now):
+                self._repair.finished()
+                ready = "SELECT seq FROM task WHERE state = 'ready' AND seq = ?"
+                kept = [self._db.execute(ready, (seq,)).fetchall() for seq in self._leases]
+                self._leases.intersection_update({seq for rows in kept for (seq,) in rows})
+            self._tables.read_anew()
+            if _is_past(until):
+                return
+
+    def _let_go(self) -> None:
+        self._reads.close()
+        sqlite_file.let_go(self._db)
+
+    @property
+    def salvaged(self) -> StoreSalvaged | None:
+        """See Store."""
+        return self._repair.story
+
     def get(self, task_id: TaskId) -> TaskRecord | None:
         """See Store."""
-        return self._reads.get(task_id)
+        found = self._reads.get(task_id)
+        if found is None and self._repair.may_hold(task_id):
+            raise StorageFailed("the queue's database was damaged: this task is being brought back from it")
+        return found
 
     def story(self, task_id: TaskId) -> tuple[StoryEvent, ...]:
         """See Store."""
@@ -307,15 +400,26 @@ class SqliteStore:
         """See Store."""
         return self._reads.held_placements(limit)
 
-    def tidy(self) -> None:
+    def tidy(self) -> bool:
         """See Store."""
+        if self._repair.noticed is not None:
+            self._start_over(self._repair.noticed, self._now)
+        if self._repair.is_under_way:
+            self._bring_over(self._now, SALVAGE_SLICE_S)
+            return self._repair.is_under_way
         self._stay_in_place()
         with translated(self._path):
             sqlite_file.tidy(self._db)
+        return False
 
     def close(self) -> None:
         """See Store. A second call does nothing."""
         if not self._is_closed:
             self._is_closed = True
+            self._repair.close()
             self._reads.close()
             self._db.close()
+
+
+def _is_past(moment: float) -> bool:
+    return time.monotonic() >= moment

@@ -11,7 +11,7 @@ from typing import Any
 import apsw
 import msgspec
 
-from skerry.errors import InvalidTransition
+from skerry.errors import InvalidTransition, StoreDamaged
 from skerry.ids import TaskId
 from skerry.messages import Lane
 from task_queue.limits import PRIORITIES
@@ -33,9 +33,12 @@ Values = tuple[Any, ...] | dict[str, Any]
 
 
 def task_of(columns: Sequence[Any]) -> TaskRow:
-    """Return a row of the task table as a value."""
+    """Return a row of the task table as a value.  Raises StoreDamaged when it cannot be one."""
     seq, task_id, state, priority, turn, kind, is_once, *rest = columns
-    return TaskRow(seq, TaskId(task_id.hex()), _STATES[state], priority, turn, kind, bool(is_once), *rest)
+    try:
+        return TaskRow(seq, TaskId(task_id.hex()), _STATES[state], priority, turn, kind, bool(is_once), *rest)
+    except (KeyError, AttributeError) as error:
+        raise StoreDamaged(f"row {seq} of the tasks holds what no task holds", row=seq) from error
 
 
 def split_row(columns: Sequence[Any]) -> tuple[TaskRow, bytes, list[EventRow]]:
@@ -64,7 +67,8 @@ def _binder(name: str) -> Callable[[Any], Values]:
 
 #: Bits of a message's id that hold its sequence number; the lane's number lies above them.
 _SEQ_BITS = 48
-_LANE_NUMBERS = {lane: number for number, lane in enumerate(Lane)}
+_LANES = tuple(Lane)
+_LANE_NUMBERS = {lane: number for number, lane in enumerate(_LANES)}
 
 
 def row_id(lane: Lane, seq: int) -> int:
@@ -75,6 +79,12 @@ def row_id(lane: Lane, seq: int) -> int:
 def seq_of(message_id: int) -> int:
     """Return the sequence number in a message's id."""
     return message_id & ((1 << _SEQ_BITS) - 1)
+
+
+def lane_of(message_id: int) -> Lane | None:
+    """Return the lane in a message's id, None when there is no such lane."""
+    number = message_id >> _SEQ_BITS
+    return _LANES[number] if 0 <= number < len(_LANES) else None
 
 
 def span(lane: Lane, *, above: int = 0, upto: int = (1 << _SEQ_BITS) - 1) -> dict[str, int]:

@@ -11,7 +11,7 @@ from skerry.clock import Instant
 from skerry.decision import Decision
 from skerry.fence import Fence
 from skerry.ids import TaskId
-from skerry.messages import Lane, Outcome, Row
+from skerry.messages import Lane, Outcome, Row, StoreSalvaged
 from skerry.task import TaskSpec
 from task_queue.operations import Answer, Operation
 from task_queue.recurring_row import RecurringRecord
@@ -203,8 +203,13 @@ class Store(Protocol):
         """Return the placed tasks that have not ended, oldest first."""
         ...
 
-    def tidy(self) -> None:
-        """Give unused space back; for idle moments, by the thread that applies."""
+    @property
+    def salvaged(self) -> StoreSalvaged | None:
+        """What this process had to save from a damaged file, as far as that has come; None: nothing."""
+        ...
+
+    def tidy(self) -> bool:
+        """Do what waits for idle moments, by the thread that applies; True when more of it waits."""
         ...
 
     def close(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -24,6 +23,8 @@ from task_queue.operations import AppendOutbox, Changed, Enqueue, Enqueued, Refu
 from task_queue.sqlite_store import SqliteStore
 from task_queue.task import State
 from task_queue.testing import ROOMY, QueueDriver, check_invariants, reason_of, sqlite_opener
+from task_queue.testing_disk import NoLoopDevice, fill, integrity
+from task_queue.testing_disk import small_disk as small_disk_in
 
 SMALL = Limits(ballast_bytes=2 * MIB, free_floor_bytes=1 * MIB)
 
@@ -31,33 +32,11 @@ SMALL = Limits(ballast_bytes=2 * MIB, free_floor_bytes=1 * MIB)
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 16 MiB of its own."""
-    image, mount = tmp_path / "disk.img", tmp_path / "disk"
-    mount.mkdir()
-    with image.open("wb") as file:
-        file.truncate(16 * MIB)
-    subprocess.run(
-        ["mkfs.ext4", "-q", "-m", "0", "-O", "^has_journal", str(image)], check=True, capture_output=True
-    )
-    mounted = subprocess.run(["mount", "-o", "loop", str(image), str(mount)], capture_output=True, text=True)
-    if mounted.returncode != 0:
-        pytest.skip(f"a loop mount needs root and a loop device: {mounted.stderr.strip()}")
-    yield mount
-    subprocess.run(["umount", "--lazy", str(mount)], check=True)
-
-
-def fill(folder: Path, *, leave_bytes: int = 0) -> Path:
-    """Write until the file system is full, from outside the queue."""
-    stuffing = folder / "stuffing"
-    with stuffing.open("wb", buffering=0) as file:
-        stat = os.statvfs(folder)
-        wanted = max(0, stat.f_bavail * stat.f_frsize - leave_bytes)
-        written = 0
-        try:
-            while written < wanted:
-                written += file.write(b"x" * min(4096, wanted - written))
-        except OSError:
-            assert leave_bytes == 0
-    return stuffing
+    try:
+        with small_disk_in(tmp_path) as mount:
+            yield mount
+    except NoLoopDevice as error:
+        pytest.skip(str(error))
 
 
 def test_on_a_full_disk_accepted_tasks_end_new_ones_are_refused_and_space_heals_it(small_disk: Path) -> None:
@@ -180,15 +159,16 @@ def test_a_newer_schema_is_refused_and_the_file_left_as_it_is(tmp_path: Path) ->
     assert hashlib.sha256(path.read_bytes()).digest() == before
 
 
-def test_a_file_that_is_no_database_is_named_and_left_as_it_is(tmp_path: Path) -> None:
-    path = tmp_path / "queue.db"
-    path.write_bytes(b"not a database " * 1000)
-    clock = ManualClock()
+def test_a_file_that_is_no_database_is_set_aside_as_it_is_and_the_queue_begins_anew(tmp_path: Path) -> None:
+    (tmp_path / "queue.db").write_bytes(b"not a database " * 1000)
 
-    with pytest.raises(StorageFailed, match=r"queue\.db is damaged"):
-        SqliteStore.open(path, now=clock.now(), wall_s=clock.wall_s, limits=ROOMY)
+    q = QueueDriver(sqlite_opener(tmp_path))
+    task_id = q.enqueue()
 
-    assert path.read_bytes() == b"not a database " * 1000
+    (copy,) = (tmp_path / "quarantine").iterdir()
+    assert (copy / "queue.db").read_bytes() == b"not a database " * 1000
+    assert q.state(task_id) is State.READY
+    q.store.close()
 
 
 def test_an_empty_file_becomes_a_new_store(tmp_path: Path) -> None:
@@ -280,11 +260,3 @@ def test_the_settings_that_durability_rests_on_are_in_force(tmp_path: Path) -> N
         "max_page_count": 256,
     }
     assert (tmp_path / "queue.db").stat().st_mode & 0o077 == 0
-
-
-def integrity(path: Path) -> list[str]:
-    db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
-    try:
-        return [str(line) for (line,) in db.execute("PRAGMA integrity_check")]
-    finally:
-        db.close()

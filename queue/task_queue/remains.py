@@ -1,0 +1,166 @@
+"""What a damaged file still says of its own schema: which tables it has, and where each begins.
+
+Where the schema's own page is unreadable, tables are known by the shape of their rows.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import apsw
+
+from task_queue.raw_pages import TABLE_LEAF, TABLE_NODE, RawPages
+from task_queue.records import Value
+
+#: What each declared type may hold in a record; a whole number in a REAL column is stored as one.
+_HOLDS: dict[str, tuple[type, ...]] = {
+    "INTEGER": (int,),
+    "REAL": (float, int),
+    "TEXT": (str,),
+    "BLOB": (bytes,),
+}
+_SAMPLE = 40
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table."""
+
+    name: str
+    holds: tuple[type, ...]
+    is_required: bool
+    is_row_id: bool = False  #: its value is the row's own number
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A table's columns in the order in which its records have them."""
+
+    table: str
+    columns: tuple[Column, ...]
+    has_row_ids: bool
+
+    def row(self, row_id: int, values: Sequence[Value]) -> list[Value] | None:
+        """Return a row's values by column, None when they cannot be this table's."""
+        if not 0 < len(values) <= len(self.columns):
+            return None
+        row = list(values)
+        for index, (column, value) in enumerate(zip(self.columns, values, strict=False)):
+            if column.is_row_id:
+                row[index] = row_id
+            elif value is None:
+                if column.is_required:
+                    return None
+            elif type(value) not in column.holds:
+                return None
+        return row
+
+
+@dataclass
+class Remains:
+    """Where the trees of a file begin. names: the tables found in its schema."""
+
+    version: int
+    roots: dict[str, int] = field(default_factory=dict)  #: of tables and indexes, by name
+    pages: dict[int, array[int]] = field(default_factory=dict)  #: of every tree, by root
+
+    def of(self, name: str) -> array[int]:
+        """Return the pages of a table or an index."""
+        return self.pages.get(self.roots.get(name, 0), array("I"))
+
+
+def shapes(db: apsw.Connection) -> dict[str, Shape]:
+    """Return the tables of a database, by name."""
+    found: dict[str, Shape] = {}
+    rows: list[tuple[Any, ...]] = db.execute("PRAGMA main.table_list").fetchall()
+    for _, name, kind, _, is_without, _ in rows:
+        if kind == "table" and not name.startswith("sqlite_"):
+            found[name] = _shape(db, name, has_row_ids=not is_without)
+    return found
+
+
+def _shape(db: apsw.Connection, table: str, *, has_row_ids: bool) -> Shape:
+    info: list[tuple[Any, ...]] = db.execute(f'PRAGMA table_info("{table}")').fetchall()
+    if not has_row_ids:  # the key's columns come first, in the key's order
+        info = sorted((row for row in info if row[5]), key=lambda row: row[5]) + [r for r in info if not r[5]]
+    return Shape(
+        table,
+        tuple(
+            Column(
+                name,
+                _HOLDS.get(declared, (int, float, str, bytes)),
+                bool(required) or bool(in_key and not has_row_ids),
+                is_row_id=has_row_ids and bool(in_key) and declared == "INTEGER",
+            )
+            for _, name, declared, required, _, in_key in info
+        ),
+        has_row_ids,
+    )
+
+
+def remains_of(raw: RawPages, versions: Sequence[dict[str, Shape]]) -> Remains:
+    """Return what is left of a file's schema.  versions: the tables of each version, the first first."""
+    named = dict(_named_roots(raw))
+    raw.adopt(tuple({1, *named.values()}))
+    remains = Remains(_version(raw, named, versions), named, raw.trees())
+    known = versions[remains.version - 1]
+    _guess_roots(raw, remains, known)
+    return remains
+
+
+def _named_roots(raw: RawPages) -> Iterator[tuple[str, int]]:
+    for number in raw.trees().get(1, ()):
+        for row in raw.rows(number):
+            if row is not None and len(row[1]) == 5:
+                kind, name, _, root, _ = row[1]
+                if (
+                    kind in ("table", "index")
+                    and isinstance(name, str)
+                    and isinstance(root, int)
+                    and root > 1
+                ):
+                    yield name, root
+
+
+def _version(raw: RawPages, named: dict[str, int], versions: Sequence[dict[str, Shape]]) -> int:
+    """Return the schema version: what the header says, unless the tables found speak for another."""
+    said = int.from_bytes(raw.page(1)[60:64], "big")
+    likeness = [len(named.keys() & known.keys()) - len(known.keys() - named.keys()) for known in versions]
+    best = max(likeness)
+    if 1 <= said <= len(versions) and (not named or likeness[said - 1] == best):
+        return said
+    return len(versions) - likeness[::-1].index(best)
+
+
+def _guess_roots(raw: RawPages, remains: Remains, known: dict[str, Shape]) -> None:
+    """Find the tables that the schema does not name among the trees that nobody named."""
+    missing = [shape for name, shape in known.items() if not remains.of(name)]
+    if not missing:
+        return
+    claimed = {1, *(remains.roots.values())}
+    for root, pages in remains.pages.items():
+        if root in claimed:
+            continue
+        fitting = [shape for shape in missing if _fits(raw, pages, shape)]
+        if len(fitting) == 1:
+            remains.roots[fitting[0].table] = root
+            missing.remove(fitting[0])
+
+
+def _fits(raw: RawPages, pages: array[int], shape: Shape) -> bool:
+    """Decide whether a sample of a tree's rows could be a table's, most of them."""
+    seen = fitting = 0
+    for number in pages:
+        is_table = raw.kind(number) in (TABLE_LEAF, TABLE_NODE)
+        if is_table != shape.has_row_ids:
+            return False
+        for row in raw.rows(number):
+            seen += 1
+            if row is not None and len(row[1]) == len(shape.columns) and shape.row(*row) is not None:
+                fitting += 1
+            if seen >= _SAMPLE:
+                return fitting * 2 > seen
+    return fitting * 2 > seen

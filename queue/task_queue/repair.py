@@ -1,0 +1,137 @@
+"""A store's way out of damage: what was noticed, the old file set aside, what is still to be brought over.
+
+Owns when a file is given up, and the words that people read about it. Its store gives it commits.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import apsw
+
+from skerry.clock import Instant
+from skerry.errors import StoreDamaged
+from skerry.messages import StoreSalvaged
+from task_queue import quarantine
+from task_queue.limits import Limits
+from task_queue.operations import Operation
+from task_queue.recovery import open_salvage, start_over
+from task_queue.rows import Book
+from task_queue.salvage import Salvage
+from task_queue.transaction import Transaction
+
+_log = logging.getLogger(__name__)
+
+#: A file that is damaged again so soon is not the first one's fault: the disk's, or the memory's. Seconds.
+_SOON_S = 10.0
+
+
+class Repair:
+    """Damage and salvage of one store. Everything but `suspect` belongs to the thread that commits."""
+
+    def __init__(self, path: Path, wall_s: Callable[[], float], limits: Limits) -> None:
+        """Watch over the database at path."""
+        self._path = path
+        self._wall_s = wall_s
+        self._limits = limits
+        self._salvage: Salvage | None = None
+        self._damage: StoreDamaged | None = None
+        self._gave_up_at: Instant | None = None
+        self.story: StoreSalvaged | None = None  #: the latest salvage of this process, so far
+
+    @property
+    def is_under_way(self) -> bool:
+        """Rows are still to be brought over, or a file is to be given up."""
+        return self._salvage is not None or self._damage is not None
+
+    @property
+    def has_rest(self) -> bool:
+        """Rows are still to be brought over."""
+        return self._salvage is not None
+
+    @property
+    def noticed(self) -> StoreDamaged | None:
+        """What a reader met, until the file is given up."""
+        return self._damage
+
+    def suspect(self, damage: StoreDamaged) -> None:
+        """Take note of what a reader met; from any thread."""
+        self._damage = self._damage or damage
+
+    def give_up_file(
+        self, why: Exception, now: Instant, *, book: Book | None = None, session: int = 0
+    ) -> None:
+        """Set the file aside and put a fresh one in its place. Nobody may have it open.
+
+        book, session: of the store that is open.  Raises why, when it comes again too soon; StorageFailed.
+        """
+        if self._gave_up_at is not None and now.since(self._gave_up_at) < _SOON_S:
+            raise why
+        self.close()
+        _log.error("the queue's database is set aside, what can be read is kept: %s", why)
+        copy = quarantine.set_aside(self._path, self._wall_s())
+        self._gave_up_at, self._damage = now, None
+        start_over(self._path, copy, wall_s=self._wall_s(), book=book, session=session)
+
+    def finish_giving_up(self) -> None:
+        """Do the rest of what a kill or a power cut interrupted."""
+        copy = quarantine.unfinished(self._path)
+        if copy is not None:
+            start_over(self._path, copy, wall_s=self._wall_s())
+
+    def attach(self, db: apsw.Connection, session: int) -> None:
+        """Go on with what the open store has still to bring over, on this connection."""
+        if self._salvage is not None:
+            self._salvage.attach(db)
+            return
+        self._salvage = open_salvage(self._path, db, session=session)
+        if self._salvage is not None:
+            self.story = self._salvage.report()
+
+    def bring(self, tx: Transaction, operations: Iterable[Operation]) -> None:
+        """Have at hand what operations are about."""
+        if self._salvage is not None:
+            self._salvage.bring(tx, operations)
+
+    def may_hold(self, task_id: str) -> bool:
+        """Decide whether a task may be among what is still to be brought over."""
+        return self._salvage is not None and self._salvage.has(task_id)
+
+    def work(self, tx: Transaction, is_time_up: Callable[[], bool]) -> bool:
+        """Bring over what time allows; True when nothing is left."""
+        return self._salvage is None or self._salvage.work(tx, is_time_up)
+
+    def keep(self) -> None:
+        """The commit is on disk."""
+        if self._salvage is not None:
+            self._salvage.keep()
+            self.story = self._salvage.report()
+
+    def undo(self) -> None:
+        """The commit is not: nothing of it was brought over."""
+        if self._salvage is not None:
+            self._salvage.undo()
+
+    def finished(self) -> None:
+        """Everything is brought over, durably."""
+        salvage, self._salvage = self._salvage, None
+        if salvage is None:
+            return
+        salvage.close()
+        self.story = salvage.report()
+        text = ", ".join(f"{table} {count}" for table, count in self.story.lost.items()) or "none"
+        _log.error(
+            "the queue's database %s was damaged: %d rows kept; lost: %s",
+            self.story.quarantined,
+            self.story.rows_kept,
+            text,
+        )
+        quarantine.prune(self._path, limit_bytes=self._limits.max_bytes, spare=salvage.copy.name)
+
+    def close(self) -> None:
+        """Let go of the old file; what is left to do is written in the new one."""
+        if self._salvage is not None:
+            self._salvage.close()
+            self._salvage = None

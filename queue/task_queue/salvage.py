@@ -1,0 +1,279 @@
+"""Bringing the rows of a damaged file over into a fresh store, page by page, each page exactly once.
+
+How far it has come is written in the same commits as the rows, so that it goes on after a kill or a power
+cut, and a row that has ended meanwhile is not brought over a second time. Owns the course and the counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+
+import apsw
+import msgspec
+
+from skerry.errors import StorageFailed
+from skerry.messages import Lane, StoreSalvaged
+from task_queue.operations import Enqueue, Operation
+from task_queue.quarantine import Copy
+from task_queue.raw_pages import RawPages
+from task_queue.raw_search import entries, leaf_of
+from task_queue.records import Unreadable, Value
+from task_queue.remains import Remains, Shape
+from task_queue.salvage_plan import BY_ID, BY_KEY, Plan
+from task_queue.salvage_rows import Putting
+from task_queue.store import scoped_key
+from task_queue.task import Event, State
+from task_queue.transaction import Transaction
+
+#: The value of meta under which the progress is kept while a salvage is under way.
+PROGRESS = "store.salvage"
+#: And the one under which the counts of the latest stay.
+STORY = "store.salvaged"
+_BY_QUEUE_KEY, _PLACED = "task_key", "task_placed"
+_BODY = "body"
+
+
+class Progress(msgspec.Struct, omit_defaults=True):
+    """How far a salvage has come. session: of the store when it was damaged."""
+
+    copy: str
+    session: int = 0
+    units: int = 0  #: done, from the front
+    early: list[int] = []  #: units done before their turn
+    ordered: str = ""  #: ordering keys are put right up to this one
+    kept: dict[str, int] = {}
+    lost: dict[str, int] = {}
+    expected: dict[str, int] = {}  #: rows that the old counters told of
+    trimmed: dict[Lane, int] = {}  #: of the old outbox
+
+
+class Salvage:
+    """One salvage under way: its owner gives it transactions, and closes it."""
+
+    def __init__(
+        self,
+        copy: Copy,
+        progress: Progress,
+        raw: RawPages,
+        remains: Remains,
+        *,
+        db: apsw.Connection,
+        shapes: dict[str, Shape],
+        session: int,
+    ) -> None:
+        """db: the connection that writes the fresh store.  session: the fresh store's, now."""
+        self.copy = copy
+        self.progress = progress
+        self._raw = raw
+        self._remains = remains
+        self._shapes = shapes
+        self._is_interrupted = session != progress.session
+        self._body_range = (0, 0)
+        self._kept = msgspec.json.encode(progress)
+        self.attach(db)
+
+    def attach(self, db: apsw.Connection) -> None:
+        """Write on this connection from now on: the store was opened anew."""
+        self._db = db
+        self._putting = Putting(
+            db,
+            self._shapes,
+            is_interrupted=self._is_interrupted,
+            trimmed=self.progress.trimmed,
+            is_marked_placed=lambda seq: seq in self._placed,
+        )
+
+    def keep(self) -> None:
+        """The commit in which something was brought over is on disk."""
+        self._kept = msgspec.json.encode(self.progress)
+
+    def undo(self) -> None:
+        """It is not: that is still to be brought over."""
+        self.progress = msgspec.json.decode(self._kept, type=Progress)
+        self._body_range = (0, 0)
+
+    def close(self) -> None:
+        """Let go of the old file."""
+        self._raw.close()
+
+    @cached_property
+    def _plan(self) -> Plan:
+        return Plan(self._raw, self._remains, tuple(self._shapes))
+
+    @cached_property
+    def _placed(self) -> frozenset[int]:
+        """Open tasks of a coordinator, by row: it will find out by itself that one is missing."""
+        pages = self._remains.of(_PLACED)
+        rows = [row[1] for page in pages for row in self._raw.rows(page) if row is not None]
+        return frozenset(row[0] for row in rows if isinstance(row[0], int))
+
+    # --- the course
+
+    def work(self, tx: Transaction, is_time_up: Callable[[], bool]) -> bool:
+        """Bring over what time allows; True when that was the last. What is left of it is in `progress`."""
+        progress = self.progress
+        while progress.units < len(self._plan):
+            if progress.units in progress.early:
+                progress.early.remove(progress.units)
+            else:
+                self._do(tx, progress.units)
+            progress.units += 1
+            if is_time_up():
+                self._save(tx)
+                return False
+        if self._put_keys_in_order(tx, is_time_up):
+            self._finish(tx)
+            return True
+        self._save(tx)
+        return False
+
+    def bring(self, tx: Transaction, operations: Iterable[Operation]) -> None:
+        """Bring over at once what these operations are about.
+
+        Raises StorageFailed when the old file does not say whether it has that: ask again in a while.
+        """
+        early = len(self.progress.early)
+        try:
+            for seq in {seq for op in operations for seq in self._asked_for(op)}:
+                self._bring_row(tx, "task", seq)
+        except (Unreadable, IndexError, TypeError) as error:
+            raise StorageFailed(
+                "the queue's database was damaged and is being brought back: what is asked for cannot be "
+                "looked up in it yet; try again in a moment"
+            ) from error
+        if len(self.progress.early) != early:
+            self._save(tx)
+
+    def has(self, task_id: str) -> bool:
+        """Decide whether the old file may hold a task."""
+        try:
+            return any(True for _ in self._seqs(BY_ID, bytes.fromhex(task_id)))
+        except (Unreadable, IndexError, TypeError):
+            return True
+
+    def _asked_for(self, op: Operation) -> Iterator[int]:
+        task_id = getattr(op, "task_id", None)
+        if task_id:
+            yield from self._seqs(BY_ID, bytes.fromhex(task_id))
+        if isinstance(op, Enqueue):
+            task = op.task
+            for index, key in ((BY_KEY, task.idempotency_key), (_BY_QUEUE_KEY, task.ordering_key)):
+                scoped = scoped_key(task.tenant, key)
+                if scoped is not None:
+                    yield from self._seqs(index, scoped)
+
+    def _seqs(self, index: str, key: str | bytes) -> Iterator[int]:
+        root = self._remains.roots.get(index)
+        if root is None:
+            raise Unreadable("an index is not named any more")
+        for entry in entries(self._raw, root, key):
+            if isinstance(entry[-1], int):
+                yield entry[-1]
+
+    def _bring_row(self, tx: Transaction, table: str, row_id: int) -> None:
+        page, low, high = leaf_of(self._raw, self._remains.roots.get(table, 0), row_id)
+        if table == _BODY:
+            self._body_range = (low, high)
+        number = self._plan.number_of(table, page)
+        progress = self.progress
+        if number >= progress.units and number not in progress.early:
+            progress.early.append(number)
+            self._do(tx, number)
+
+    # --- one page
+
+    def _do(self, tx: Transaction, number: int) -> None:
+        table, page = self._plan.unit(number)
+        for row in self._raw.rows(page):
+            if table in (BY_ID, BY_KEY):
+                self._mark(tx, table, row)
+            elif row is None or not self._take(tx, table, *row):
+                self._count(self.progress.lost, table)
+            else:
+                self._count(self.progress.kept, table)
+
+    def _take(self, tx: Transaction, table: str, row_id: int, values: list[Value]) -> bool:
+        if table == "meta" and values[:1] in ([PROGRESS], [STORY]):
+            return True
+        if (
+            table == "task"
+            and _BODY in self._shapes
+            and not self._body_range[0] < row_id <= self._body_range[1]
+        ):
+            self._bring_body(tx, row_id)
+        return self._putting.put(tx, table, row_id, values)
+
+    def _bring_body(self, tx: Transaction, seq: int) -> None:
+        try:
+            self._bring_row(tx, _BODY, seq)
+        except (Unreadable, IndexError):
+            return  # it comes with its page, or is lost
+
+    def _mark(self, tx: Transaction, table: str, row: tuple[int, list[Value]] | None) -> None:
+        """Keep what an index says of a task whose row is lost."""
+        if row is None or len(row[1]) != 2 or not isinstance(row[1][1], int):
+            return
+        name, seq = row[1][0], row[1][1]
+        if table == BY_KEY and isinstance(name, str):
+            is_new = self._putting.mark_key(tx, name, seq)
+        elif table == BY_ID and isinstance(name, bytes) and len(name) == 16:
+            is_new = not self._putting.has(seq) and self._putting.mark_lost(tx, name, seq)
+        else:
+            return
+        if is_new:
+            self._count(self.progress.kept, "mark")
+
+    def _count(self, counts: dict[str, int], table: str) -> None:
+        counts[table] = counts.get(table, 0) + 1
+
+    # --- the end
+
+    def _put_keys_in_order(self, tx: Transaction, is_time_up: Callable[[], bool]) -> bool:
+        """Let the first task of every ordering key go, whatever was lost before it; False: not done yet."""
+        while True:
+            found = self._db.execute(
+                "SELECT queue_key FROM task WHERE queue_key IS NOT NULL AND state IN ('delayed', 'blocked', "
+                "'ready', 'running', 'handed_over') AND queue_key > ? ORDER BY queue_key LIMIT 1",
+                (self.progress.ordered,),
+            ).fetchall()
+            if not found:
+                return True
+            key = str(found[0][0])
+            first = tx.tables.first_open(key)
+            if first is not None and first.state is State.BLOCKED:
+                tx.move(first, Event.UNBLOCKED, State.READY)
+            self.progress.ordered = key
+            if is_time_up():
+                return False
+
+    def _finish(self, tx: Transaction) -> None:
+        """Say what was kept and what was lost; the salvage is over with this commit."""
+        progress = self.progress
+        if _BODY in self._shapes:
+            self._db.execute(
+                "INSERT INTO body (seq, body) "
+                "SELECT seq, x'' FROM task WHERE seq NOT IN (SELECT seq FROM body)"
+            )
+        for table, expected in progress.expected.items():
+            missing = expected - progress.kept.get(table, 0)
+            if missing > progress.lost.get(table, 0):
+                progress.lost[table] = missing
+        self._db.execute("DELETE FROM meta WHERE name = ?", (PROGRESS,))
+        tx.tables.put_meta(STORY, msgspec.json.encode(self.report()))
+        if tx.reports:
+            tx.send(Lane.CONTROL, self.report(), key="store")
+
+    def report(self) -> StoreSalvaged:
+        """Return the counts, as the coordinator hears of them."""
+        kept, lost = self.progress.kept, {table: n for table, n in self.progress.lost.items() if n}
+        return StoreSalvaged(
+            quarantined=self.copy.name,
+            rows_kept=sum(kept.values()),
+            rows_lost=sum(lost.values()),
+            kept=dict(sorted(kept.items())),
+            lost=dict(sorted(lost.items())),
+        )
+
+    def _save(self, tx: Transaction) -> None:
+        tx.tables.put_meta(PROGRESS, msgspec.json.encode(self.progress))

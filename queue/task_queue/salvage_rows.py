@@ -1,0 +1,167 @@
+"""What becomes of each row that was read from a damaged file: put in as it is, put right, or not believed.
+
+A task is never put in so that it could run a second time: what is not certain is marked as unknown.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import apsw
+
+from skerry.errors import SpecError
+from skerry.fence import parse_fence
+from skerry.ids import TaskId
+from skerry.messages import Lane
+from task_queue.attempts import interrupt
+from task_queue.records import Value
+from task_queue.remains import Shape
+from task_queue.sqlite_tables import lane_of, seq_of
+from task_queue.story import DAMAGED
+from task_queue.task import State
+from task_queue.transaction import Transaction
+
+#: What a mark of a lost task holds, in the columns that the schema has; the others take what it allows.
+_MARK: dict[str, Any] = {
+    "state": State.UNKNOWN.value,
+    "is_once": 1,
+    "kind": "lost",
+    "waiting_for": DAMAGED,
+}
+_EMPTY: dict[type, Any] = {int: 0, float: 0.0, str: "", bytes: b""}
+
+
+@dataclass
+class Putting:
+    """Puts rows of one schema into a store, inside the commits of its owner."""
+
+    db: apsw.Connection
+    shapes: dict[str, Shape]
+    is_interrupted: bool  #: what was running is not running any more
+    trimmed: dict[Lane, int]  #: rows of the old outbox up to these were acknowledged
+    is_marked_placed: Callable[[int], bool] = lambda _: False  #: an open task of a coordinator
+    _sql: dict[tuple[str, int], str] = field(default_factory=dict)
+
+    def put(self, tx: Transaction, table: str, row_id: int, values: list[Value]) -> bool:
+        """Put a row in; False when it cannot be believed, or is there already."""
+        row = self.shapes[table].row(row_id, values)
+        if row is None:
+            return False
+        match table:
+            case "task":
+                return self._put_task(tx, row)
+            case "outbox":
+                return self._put_message(tx, dict(zip(self._names(table), row, strict=False)))
+            case "inbox":
+                source, epoch, lane, upto = row[:4]
+                self.db.execute("DELETE FROM inbox WHERE source=? AND epoch=? AND lane=? AND upto<?", row[:4])
+                return self._insert(table, [source, epoch, lane, upto])
+            case "remembered":
+                is_new = self._insert(table, row)
+                tx.book.remembered += is_new
+                return is_new
+            case _:
+                return self._insert(table, row)
+
+    def _names(self, table: str) -> list[str]:
+        return [column.name for column in self.shapes[table].columns]
+
+    def _insert(self, table: str, row: list[Value]) -> bool:
+        sql = self._sql.get((table, len(row)))
+        if sql is None:
+            names = self._names(table)[: len(row)]
+            marks = ", ".join("?" * len(row))
+            columns = ", ".join(f'"{name}"' for name in names)
+            sql = f'INSERT OR IGNORE INTO "{table}" ({columns}) VALUES ({marks})'
+            self._sql[table, len(row)] = sql
+        try:
+            self.db.execute(sql, row)
+        except apsw.ConstraintError:  # the task that it belongs to is not there
+            return False
+        return self.db.changes() > 0
+
+    # --- tasks
+
+    def _put_task(self, tx: Transaction, row: list[Value]) -> bool:
+        named = dict(zip(self._names("task"), row, strict=False))
+        if not _has_sound_fences(named) or not self._insert("task", row):
+            return False
+        seq, state = named["seq"], State(str(named["state"]))
+        assert isinstance(seq, int)
+        tx.book.count(state, 1)
+        if state is State.RUNNING and self.is_interrupted:
+            task_id = named["task_id"]
+            assert isinstance(task_id, bytes)
+            task = tx.tables.task(TaskId(task_id.hex()))
+            if task is not None:
+                interrupt(tx, task)
+        return True
+
+    def has(self, seq: int) -> bool:
+        """Decide whether the row of a task is there."""
+        return bool(self.db.execute("SELECT 1 FROM task WHERE seq = ?", (seq,)).fetchall())
+
+    def mark_lost(self, tx: Transaction, task_id: bytes, seq: int, request_key: str | None = None) -> bool:
+        """Keep that a task was accepted whose row is lost: it is not taken again, its end is unknown."""
+        if self.is_marked_placed(seq):
+            return False
+        shape = self.shapes["task"]
+        known = {
+            **_MARK,
+            "seq": seq,
+            "turn": seq,
+            "task_id": task_id,
+            "request_key": request_key,
+            "accepted_wall_s": int.from_bytes(task_id[:6], "big") / 1000,
+            "ended_on_s": tx.on_s,
+            "ended_wall_s": tx.wall_s,
+        }
+        row = [
+            known.get(column.name, _EMPTY[column.holds[0]] if column.is_required else None)
+            for column in shape.columns
+        ]
+        if not self._insert("task", row):
+            return False
+        tx.book.count(State.UNKNOWN, 1)
+        return True
+
+    def mark_key(self, tx: Transaction, request_key: str, seq: int) -> bool:
+        """Keep an idempotency key whose task's row is lost; False when the row is there."""
+        held = self.db.execute("SELECT request_key, state FROM task WHERE seq = ?", (seq,)).fetchall()
+        if not held:
+            made_up = hashlib.blake2b(request_key.encode(), digest_size=16).digest()
+            return self.mark_lost(tx, b"\0" * 6 + made_up[6:], seq, request_key)
+        if held[0] == (None, State.UNKNOWN.value):
+            self.db.execute("UPDATE OR IGNORE task SET request_key = ? WHERE seq = ?", (request_key, seq))
+        return False
+
+    # --- messages
+
+    def _put_message(self, tx: Transaction, row: dict[str, Value]) -> bool:
+        """Queue a message anew, under the number that is next here: no number of the old store goes on."""
+        message_id, body, coalesce = row["id"], row["body"], str(row["coalesce"])
+        assert isinstance(message_id, int)
+        assert isinstance(body, bytes)
+        lane = lane_of(message_id)
+        if lane is None:
+            return False
+        if seq_of(message_id) <= self.trimmed.get(lane, 0):
+            return True  # acknowledged: it was to be deleted
+        if coalesce and tx.tables.newest_coalesced(lane, coalesce):
+            return True  # a newer one has taken its place meanwhile
+        tx.append(lane, str(row["kind"]), body, key=str(row["key"]), coalesce=coalesce)
+        return True
+
+
+def _has_sound_fences(named: dict[str, Value]) -> bool:
+    try:
+        for name in ("placement", "known", "fence"):
+            text = named.get(name)
+            if text is not None:
+                parse_fence(str(text))
+    except SpecError:
+        return False
+    return True
