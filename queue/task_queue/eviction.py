@@ -37,10 +37,11 @@ def drop(tx: Transaction, size_bytes: int) -> None:
 
 def make_room(tx: Transaction) -> None:
     """Evict by class, then age, in slices, until room is no longer short or this commit did enough."""
-    while tx.room.level >= Level.SAMPLED and tx.evicted < EVICT_MOST and _forget_ended(tx):
+    most = EVICT_SLICE if tx.room.is_disk_short else EVICT_MOST
+    while tx.room.level >= Level.SAMPLED and tx.evicted < most and _forget_ended(tx):
         pass
     for lane in _ORDER:
-        while tx.room.must_evict and tx.evicted < EVICT_MOST and _evict_telemetry(tx, lane):
+        while tx.room.must_evict and tx.evicted < most and _evict_telemetry(tx, lane):
             pass
 
 

@@ -9,7 +9,7 @@ import msgspec
 from skerry.task import DOCUMENT_LIMIT_BYTES
 
 MIB = 1024 * 1024
-#: How hard a commit is written down. docs/explanation/queue-promises.md: what each level loses at a power cut.
+#: How hard a commit is written down. What each level loses at a power cut: docs/explanation/queue-promises.md
 Synchronous = Literal["full", "normal"]
 
 
@@ -23,7 +23,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     max_document_bytes: int = 2 * DOCUMENT_LIMIT_BYTES  #: of one task, or of one result
     max_row_bytes: int = 4 * DOCUMENT_LIMIT_BYTES  #: of one outbox row
     free_floor_bytes: int = 8 * MIB  #: no task is accepted when the file system has less than this
-    ballast_bytes: int = 2 * MIB  #: a file that is given up on a full disk, so that the rest can end in order
+    ballast_bytes: int = 8 * MIB  #: a file that is given up on a full disk, so that the rest can end in order
     control_ballast_bytes: int = 1 * MIB  #: another one, given up when only the control lane may still write
     #: Of the write-ahead log, which grows while someone reads in one long transaction: near it the door
     #: closes, above it only control is written.
@@ -44,6 +44,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         return self.max_bytes - min(self.reserve_bytes, self.max_bytes // 10)
 
     @property
+    def checkpoint_bytes(self) -> int:
+        """Length at which the log is written into the file: what the ballast frees must be room for it."""
+        return min(CHECKPOINT_BYTES, self.ballast_bytes // 2) if self.ballast_bytes else CHECKPOINT_BYTES
+
+    @property
     def accepted_bytes(self) -> int:
         """Above this many bytes in use only control is written: what lies between is its reserved room."""
         return self.max_bytes - min(CONTROL_RESERVE_BYTES, self.max_bytes // 32)
@@ -51,6 +56,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 #: Room below the cap that only control may use, bytes; at most a thirty-second of the cap.
 CONTROL_RESERVE_BYTES = 8 * MIB
+#: The write-ahead log is written into the file at this length, bytes.
+CHECKPOINT_BYTES = 4 * MIB
 #: A write-ahead log that a reader still needs is tried again after so many seconds.
 LOG_RETRY_S = 0.5
 #: A value kept with PutMeta, bytes of JSON.

@@ -17,7 +17,7 @@ from skerry.database import (
     upgrade,
 )
 from task_queue import damage
-from task_queue.limits import Synchronous
+from task_queue.limits import CHECKPOINT_BYTES, Synchronous
 from task_queue.migrations import schema
 from task_queue.watermarks import Usage
 
@@ -33,9 +33,12 @@ _SETTINGS = (
 _WAL_LIMIT_BYTES = 16 * 1024 * 1024
 
 
-def open_writer(path: Path, *, max_bytes: int, synchronous: Synchronous = "full") -> apsw.Connection:
+def open_writer(
+    path: Path, *, max_bytes: int, synchronous: Synchronous = "full", checkpoint_bytes: int = CHECKPOINT_BYTES
+) -> apsw.Connection:
     """Return the one connection that writes and checkpoints, with the schema brought up to date.
 
+    checkpoint_bytes: the log is written into the file when it is longer than this.
     synchronous: with "full" an acknowledged commit survives a power cut; "normal" forgets the last ones.
     Raises StoreTooNew for a newer schema (the file is not touched) and StorageFailed.
     """
@@ -49,7 +52,7 @@ def open_writer(path: Path, *, max_bytes: int, synchronous: Synchronous = "full"
             db.execute("PRAGMA journal_mode = WAL")
             configure(db, (f"synchronous = {synchronous.upper()}", *_SETTINGS))
             db.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT_BYTES}")
-            db.execute("PRAGMA wal_autocheckpoint = 1000")
+            db.execute(f"PRAGMA wal_autocheckpoint = {max(1, checkpoint_bytes // page_size(db))}")
             mark_version(db, len(steps))
             db.execute(f"PRAGMA max_page_count = {max(1, max_bytes // page_size(db))}")
         except BaseException:

@@ -120,7 +120,10 @@ class SqliteStore:
 
     def _connect(self) -> None:
         self._db = sqlite_file.open_writer(
-            self._path, max_bytes=self._limits.max_bytes, synchronous=self._limits.synchronous
+            self._path,
+            max_bytes=self._limits.max_bytes,
+            synchronous=self._limits.synchronous,
+            checkpoint_bytes=self._limits.checkpoint_bytes,
         )
         try:
             self._tables = SqliteTables(self._db)
@@ -410,7 +413,18 @@ class SqliteStore:
         self._stay_in_place()
         with translated(self._path):
             sqlite_file.tidy(self._db)
+        self._repair.check_file(self._now)
         return False
+
+    def check(self, timeout_s: float) -> bool:
+        """Go through the whole file now, and deal with what is found; False when time did not suffice.
+
+        For the thread that applies, as tidy().
+        """
+        check = self._repair.check_file(self._now)
+        is_over = check is None or check.wait(timeout_s)
+        self.tidy()
+        return is_over
 
     def close(self) -> None:
         """See Store. A second call does nothing."""

@@ -140,8 +140,12 @@ class Room:
         """Telemetry should leave; on a full disk only until the file has room of its own to write in."""
         if self.level < Level.URGENT:
             return False
-        is_disk_short = self._budget_bytes < self._limits.enqueue_bytes
-        return not is_disk_short or self._usage.file_bytes - self._used_bytes < SLACK_BYTES
+        return not self.is_disk_short or self._usage.file_bytes - self._used_bytes < SLACK_BYTES
+
+    @property
+    def is_disk_short(self) -> bool:
+        """The file system has less room than the settings allow: a commit must be small to fit."""
+        return self._budget_bytes < self._limits.enqueue_bytes
 
     def share_with(self, size_bytes: int) -> float:
         """Return the share of the budget in use once that much more is."""
