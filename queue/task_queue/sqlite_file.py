@@ -104,7 +104,7 @@ class Gauge:
         """Remember what does not change."""
         self._db = db
         self._page_bytes = page_size(db)
-        self._log = f"{path}-wal"
+        self._log = log_of(path)
 
     def usage(self, free_bytes: int) -> Usage:
         """Return what is taken of the disk. free_bytes: of the file system."""
@@ -118,10 +118,24 @@ class Gauge:
 
     def log_bytes(self) -> int:
         """Return the size of the write-ahead log."""
-        try:
-            return os.stat(self._log).st_size
-        except OSError:  # there is none yet
-            return 0
+        return _size(self._log)
+
+
+def log_bytes(path: Path) -> int:
+    """Return the size of the write-ahead log of a database."""
+    return _size(log_of(path))
+
+
+def log_of(path: Path) -> str:
+    """Return where the write-ahead log of a database lies."""
+    return f"{path}-wal"
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:  # there is none yet
+        return 0
 
 
 def tidy(db: apsw.Connection) -> None:
