@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from devices.executors.kernel import die_with_parent
 from federation.flower import internals
 from federation.flower.server_app import app
 from federation.flower.settings import to_run_config
@@ -29,7 +30,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m federation.run_worker", description=__doc__)
     parser.add_argument("--socket", type=Path, required=True, help="the coordinator's socket for runs")
     parser.add_argument("--run", required=True, help="the run to serve")
+    parser.add_argument("--parent", type=int, default=0, help="the process to end with; 0: with none")
     given = parser.parse_args(arguments)
+    if given.parent:
+        die_with_parent(given.parent)
     logging.basicConfig(level=logging.WARNING, format="%(name)s: %(message)s")
     try:
         link = Link(given.socket)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import logging
 import os
-import signal
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 _log = logging.getLogger(__name__)
-_PR_SET_PDEATHSIG = 1
 #: Of the worker's last words, for the reason of a failed run.
 _LAST_WORDS_BYTES = 2000
 
@@ -32,8 +29,13 @@ class WorkerCommand:
     longest_delay_s: float = 30.0
 
     def words(self, socket: Path, run_id: str) -> Sequence[str]:
-        """Return the command line."""
-        return (str(self.python), "-m", self.module, "--socket", str(socket), "--run", run_id)
+        """Return the command line.
+
+        It names this process: the worker sees to it itself that it ends with its parent. Nothing of that may
+        run between fork and exec, where threads of the parent are torn down with what only they may drop.
+        """
+        told = ("--socket", str(socket), "--run", run_id, "--parent", str(os.getpid()))
+        return (str(self.python), "-m", self.module, *told)
 
 
 class Supervisor:
@@ -112,9 +114,12 @@ class Supervisor:
             stderr=asyncio.subprocess.PIPE,
             cwd=self._command.directory,
             env={**os.environ, **self._command.environment},
-            preexec_fn=_die_with_parent(self._command.nice),
         )
         self._process = process
+        with contextlib.suppress(ProcessLookupError):
+            os.setpriority(
+                os.PRIO_PROCESS, process.pid, os.getpriority(os.PRIO_PROCESS, 0) + self._command.nice
+            )
         assert process.stderr is not None
         tail = b""
         try:
@@ -131,15 +136,3 @@ class Supervisor:
 def _last_line(tail: bytes) -> str:
     lines = tail.decode("utf-8", "replace").strip().splitlines()
     return lines[-1][:300] if lines else ""
-
-
-def _die_with_parent(nice: int) -> Callable[[], None]:
-    prctl = ctypes.CDLL(
-        None, use_errno=True
-    ).prctl  # looked up before the fork: afterwards nothing may allocate
-
-    def in_child() -> None:
-        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        os.nice(nice)
-
-    return in_child

