@@ -28,6 +28,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._ready: deque[asyncio.Handle] = deque()
         self._later: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._order = 0
+        self._turn_s: float | None = None  # the moment of the turn that is being run: time stands still in it
         self._is_closed = False
         self._tasks: dict[asyncio.Task[Any], None] = {}  # in order: how they end must not depend on hashes
         #: What went wrong inside callbacks: the world looks at it after each turn.
@@ -35,7 +36,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def time(self) -> float:
         """Return the process's monotonic seconds."""
-        return self._clock_s()
+        return self._clock_s() if self._turn_s is None else self._turn_s
 
     def next_at(self) -> float | None:
         """Return when it wants a turn, None when nothing will ever happen by itself."""
@@ -47,19 +48,21 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def turn(self) -> None:
         """Run everything that is due by now, and what that makes due."""
+        now = self._turn_s = self._clock_s()
         asyncio._set_running_loop(self)
+        ready, later = self._ready, self._later
         try:
             while True:
-                now = self.time()
-                while self._later and self._later[0][0] <= now:
-                    self._ready.append(heapq.heappop(self._later)[2])
-                if not self._ready:
+                while later and later[0][0] <= now:
+                    ready.append(heapq.heappop(later)[2])
+                if not ready:
                     return
-                handle = self._ready.popleft()
+                handle = ready.popleft()
                 if not handle.cancelled():
                     handle._run()
         finally:
             asyncio._set_running_loop(None)
+            self._turn_s = None
 
     def run_inside(self, function: Callable[[], _T]) -> _T:
         """Call a function as if from a callback of this loop."""
@@ -98,8 +101,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         """Have a callback run in this turn or the next."""
         handle = asyncio.Handle(callback, args, self, context)
         if not self._is_closed:
-            if not self._ready:
-                self._sooner(self.time())
+            if self._turn_s is None and not self._ready:
+                self._sooner(self._clock_s())
             self._ready.append(handle)
         return handle
 
@@ -127,7 +130,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         if not self._is_closed:
             self._order += 1
             heapq.heappush(self._later, (when, self._order, handle))
-            if self._later[0][2] is handle:
+            if self._turn_s is None and self._later[0][2] is handle:
                 self._sooner(when)
         return handle
 
