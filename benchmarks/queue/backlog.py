@@ -34,21 +34,21 @@ PACKAGES = {
 }
 
 
-def fingerprint(system: str) -> str:
-    """Return a hash of what decides how a system's figures come about: adapter, library, our own sources."""
+def fingerprint(system: str, *, with_code: bool) -> str:
+    """Return a hash of what decides a system's rows, with_code: and the time that its work takes."""
     digest = hashlib.sha256()
-    for path in _sources(system):
+    for path in _sources(system, with_code):
         digest.update(path.read_bytes())
     digest.update(_version(system).encode())
     return digest.hexdigest()[:16]
 
 
-def _sources(system: str) -> Iterator[Path]:
+def _sources(system: str, with_code: bool) -> Iterator[Path]:
     yield _HERE / "systems" / f"{SYSTEMS[system].module}.py"
-    yield _HERE / "port.py"
     if system not in PACKAGES:
-        yield from sorted((ROOT / "queue" / "task_queue").rglob("*.py"))
         yield from sorted((ROOT / "queue" / "task_queue").rglob("*.sql"))
+        if with_code:
+            yield from sorted((ROOT / "queue" / "task_queue").rglob("*.py"))
 
 
 def _version(system: str) -> str:
@@ -60,7 +60,7 @@ def _version(system: str) -> str:
 
 def filled(system: str, rows: int, cache: Path) -> Path:
     """Return the directory of a queue that holds so many rows, filling it first when there is none."""
-    place = cache / "backlogs" / f"{system}-{rows}-{fingerprint(system)}"
+    place = cache / "backlogs" / f"{system}-{rows}-{fingerprint(system, with_code=False)}"
     if place.exists():
         return place
     for old in place.parent.glob(f"{system}-{rows}-*"):

@@ -67,7 +67,7 @@ class Runs:
 
     def _key(self, module: str, words: str, disk: Disk, system: str, label: Sequence[object]) -> str:
         code = "".join(path.read_text() for path in sorted(_HERE.glob("*session.py")))
-        whole = repr((module, words, disk.value, fingerprint(system), tuple(label), code))
+        whole = repr((module, words, disk.value, fingerprint(system, with_code=True), tuple(label), code))
         return hashlib.sha256(whole.encode()).hexdigest()[:24]
 
     def _output(self, words: Sequence[str], disk: Disk) -> bytes:

@@ -19,6 +19,16 @@ from benchmarks.queue.systems.skerry_store import LIMITS, SkerryQueue
 from task_queue.sqlite_file import open_writer
 
 _READY = "SELECT seq FROM task WHERE state = 'ready' ORDER BY priority DESC, turn LIMIT ?"
+_START = (
+    "UPDATE task SET state = 'running', attempt = 1, fence = '1', last_event = ?, events = 1 WHERE seq = ?"
+)
+_END = (
+    "UPDATE task SET state = 'done', ended_on_s = 1, ended_wall_s = 1, last_event = ?, events = 2 "
+    "WHERE seq = ?"
+)
+_SEND = (
+    "INSERT INTO outbox (id, class, kind, key, \"coalesce\", body) VALUES (?, 'task', 'task.ended', ?, '', ?)"
+)
 _DECISION = msgspec.json.encode({"device": "cpu-0", "decided_by": "baseline:min-increase", "node": "edge-1"})
 _OUTCOME = msgspec.json.encode({"status": "succeeded", "runtime_s": 0.1})
 _REPORT = b"r" * 200  # what the report of a small task's end weighs, about
@@ -59,26 +69,16 @@ class Adapter:
     def cycle(self, count: int) -> int:
         """See Queue: what is claimed is started in one commit and ended in the next."""
         seqs = [seq for (seq,) in self._db.execute(_READY, (count,))]
+        started: dict[int, int] = {}
         self._db.execute("BEGIN IMMEDIATE")
         for seq in seqs:
-            event = self._story(None, "started", _DECISION)
-            self._db.execute(
-                "UPDATE task SET state = 'running', attempt = 1, fence = '1', last_event = ? WHERE seq = ?",
-                (event, seq),
-            )
+            started[seq] = self._story(None, "started", _DECISION)
+            self._db.execute(_START, (started[seq], seq))
         self._db.execute("COMMIT")
         self._db.execute("BEGIN IMMEDIATE")
         for seq in seqs:
-            event = self._story(None, "succeeded", _OUTCOME)
-            self._db.execute(
-                "UPDATE task SET state = 'done', ended_on_s = 1, ended_wall_s = 1, last_event = ? "
-                "WHERE seq = ?",
-                (event, seq),
-            )
-            self._db.execute(
-                'INSERT INTO outbox (id, class, kind, key, "coalesce", body) VALUES (?, ?, ?, ?, ?, ?)',
-                (next(self._row), "task", "TaskEnded", f"{seq:032x}", "", _REPORT),
-            )
+            self._db.execute(_END, (self._story(started[seq], "succeeded", _OUTCOME), seq))
+            self._db.execute(_SEND, (next(self._row), f"{seq:032x}", _REPORT))
         self._db.execute("COMMIT")
         return len(seqs)
 
