@@ -209,7 +209,7 @@ def _epoch_of(path: Path) -> str:
 
 def _has_content(home: Path, name: str) -> bool:
     digits = name.removeprefix("sha256:")
-    return any((home / "content").rglob(digits)) if (home / "content").is_dir() else False
+    return (home / "content" / "objects" / digits[:2] / digits).is_file()
 
 
 def _hash(path: Path) -> str:
@@ -223,3 +223,20 @@ def database_of(home: Path) -> Path:
     if not path.is_file():
         raise StorageFailed(f"there is no queue in {home}: name the agent's data directory", path=path)
     return path
+
+
+def contents_of(home: Path) -> list[tuple[str, int]]:
+    """Return hash and size of what a stopped agent's content store holds."""
+    objects = home / "content" / "objects"
+    return [(f"sha256:{path.name}", path.stat().st_size) for path in sorted(objects.glob("*/*"))]
+
+
+def node_of(home: Path) -> str:
+    """Return the name under which a directory's agent is enrolled, empty when it is not."""
+    path = home / "identity" / "enrolment.json"
+    if not path.is_file():
+        return ""
+    from skerry.identity import Enrolment
+
+    enrolment = Enrolment.load(path)
+    return "" if enrolment is None else enrolment.node

@@ -17,6 +17,7 @@ from urllib.parse import urlencode
 
 import msgspec
 
+from skerry.client_queue import QueueCalls
 from skerry.documents import (
     BlobStored,
     Explanation,
@@ -72,7 +73,7 @@ class TaskHandle:
         return f"TaskHandle({self.task_id})"
 
 
-class Client:
+class Client(QueueCalls):
     """An agent, reached by its Unix socket or by URL and token. Use it in a `with` block, or close() it.
 
     Errors: ServiceUnreachable (no agent listens), SpecError (the task is not valid), TaskNotFound, QueueFull
@@ -166,11 +167,32 @@ class Client:
         *,
         states: tuple[str, ...] = (),
         kind: str | None = None,
+        priority: int | None = None,
+        tenant: str | None = None,
+        ordering_key: str | None = None,
+        idempotency_key: str | None = None,
+        since_s: float | None = None,
+        until_s: float | None = None,
         limit: int = 50,
         before: str | None = None,
     ) -> TaskPage:
-        """Return tasks, newest first; page.before leads to the next page."""
-        query = {"state": ",".join(states), "kind": kind, "limit": limit, "before": before}
+        """Return tasks, newest first; page.before leads to the next page.
+
+        since_s, until_s: accepted from then on, and before then, seconds since 1970.  tenant: whose keys are
+        meant, `default` when it is left out.
+        """
+        query = {
+            "state": ",".join(states),
+            "kind": kind,
+            "priority": priority,
+            "tenant": tenant,
+            "ordering_key": ordering_key,
+            "idempotency_key": idempotency_key,
+            "since": since_s,
+            "until": until_s,
+            "limit": limit,
+            "before": before,
+        }
         given = {name: value for name, value in query.items() if value not in (None, "")}
         return self._http.json(TaskPage, "GET", f"/v1/tasks?{urlencode(given)}")
 

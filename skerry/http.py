@@ -73,10 +73,15 @@ class HttpConnection:
         return decode(content, kind, self._service)
 
     @contextmanager
-    def stream(self, path: str) -> Iterator[http.client.HTTPResponse]:
-        """Open an answer that goes on, on a connection of its own without a time limit."""
+    def stream(self, path: str, *, wait_s: float = 0.0) -> Iterator[http.client.HTTPResponse]:
+        """Open an answer that goes on, on a connection of its own without a time limit.
+
+        wait_s: how much longer than usual its beginning may take.
+        """
         connection = self._connect()
         try:
+            if connection.sock is not None:
+                connection.sock.settimeout(self._timeout_s + wait_s)
             connection.request("GET", path, headers=self._headers(None))
             response = connection.getresponse()
             if response.status >= 400:

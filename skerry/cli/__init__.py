@@ -9,13 +9,17 @@ import typer
 
 from skerry.cli import (
     agent,
+    backup,
     coordinator,
+    dead,
     explain,
     node,
     policy,
     policy_push,
     policy_sign,
     policy_status,
+    queue,
+    recurring,
     rollout,
     submit,
     tasks,
@@ -79,9 +83,12 @@ app.command("enrol")(coordinator.enrol)
 app.command("nodes")(coordinator.nodes)
 app.command("submit")(submit.submit)
 app.add_typer(tasks.app, name="tasks")
+app.add_typer(dead.app, name="dead")
+app.add_typer(recurring.app, name="recurring")
 app.command("explain")(explain.explain)
 app.command("devices")(node.devices)
-app.command("queue")(node.queue)
+app.add_typer(queue.app, name="queue")
+app.add_typer(backup.app, name="backup")
 app.add_typer(node.models, name="models")
 policy.app.command("status")(policy_status.status)
 policy.app.command("push")(policy_push.push)

@@ -1,4 +1,4 @@
-"""What the agent on this machine has: `skerry devices`, `skerry queue`, `skerry models add`."""
+"""What the agent on this machine has: `skerry devices`, `skerry models add`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 
 from skerry.cli.connect import JsonOption, with_agent
-from skerry.cli.output import duration, print_fields, print_json, print_table, size
+from skerry.cli.output import duration, print_json, print_table
 from skerry.cli.root import Group
 from skerry.client import Client
-from skerry.documents import DeviceLoad, NodeReport
+from skerry.documents import DeviceLoad
 from skerry.node import Device
 
 models = typer.Typer(cls=Group, help="Models that tasks name by their hash.", no_args_is_help=True)
@@ -45,37 +45,6 @@ def _device_row(device: Device, load: DeviceLoad | None) -> tuple[object, ...]:
         now.queued,
         duration(now.backlog_s),
         state,
-    )
-
-
-@with_agent
-def queue(client: Client, *, as_json: JsonOption = False) -> None:
-    """Show how much the agent holds: tasks by state, unsent messages by lane, bytes.
-
-    Example: skerry queue --json
-    """
-    report = client.node()
-    if as_json:
-        print_json(report.queue)
-    else:
-        _print_queue(report)
-
-
-def _print_queue(report: NodeReport) -> None:
-    held = report.queue
-    limit = f" of {size(held.bytes_limit)}" if held.bytes_limit else ""
-    link = report.link
-    since = f" for {duration(round(link.for_s, 1))}" if link.for_s else ""
-    print_fields(
-        {
-            "node": f"{report.node} ({report.region})",
-            "link": f"{link.state}{since}{f': {link.reason}' if link.reason else ''}",
-            **{f"tasks {state}": count for state, count in held.by_state.items() if count},
-            **{f"unsent {lane}": count for lane, count in held.outbox.items()},
-            "database": f"{size(held.bytes_used)}{limit}",
-            **{f"refused {reason}": count for reason, count in report.refused.items()},
-            **{f"alarm {name}": message for name, message in report.alarms.items()},
-        }
     )
 
 

@@ -27,8 +27,8 @@ LATE = {
 
 #: How the root's help lists the commands: first what a newcomer needs.
 ORDER = (
-    *("demo", "agent", "coordinator", "enrol", "submit", "tasks", "explain"),
-    *("devices", "queue", "models", "policy", "round", "rollout", "twin", "nodes", "version"),
+    *("demo", "agent", "coordinator", "enrol", "submit", "tasks", "dead", "recurring", "explain"),
+    *("devices", "queue", "backup", "models", "policy", "round", "rollout", "twin", "nodes", "version"),
 )
 
 

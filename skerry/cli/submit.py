@@ -21,10 +21,13 @@ from skerry.task import CommandSpec, TaskSpec, convert_task, parse_task
 def submit(
     client: Client,
     words: Annotated[
-        list[str],
-        typer.Argument(metavar="FILE | -- ARGV...", help="A .toml or .json file, or - for standard input."),
-    ],
+        list[str] | None,
+        typer.Argument(metavar="[FILE | -- ARGV...]", help="A .toml or .json file, or - for standard input."),
+    ] = None,
     *,
+    batch: Annotated[
+        str | None, typer.Option(metavar="FILE|-", help="Many tasks: JSON, one a line.")
+    ] = None,
     command: Annotated[bool, typer.Option("--command", help="The words are a command to run.")] = False,
     wait: Annotated[float | None, typer.Option(min=0, metavar="SECONDS", help="Wait for its end.")] = None,
     kind: Annotated[str | None, typer.Option(help="Profile key, for example detect/yolo-n.")] = None,
@@ -41,8 +44,17 @@ def submit(
       skerry submit task.toml --wait 30
 
       skerry submit --command --wait 10 -- echo hello
+
+      skerry submit --batch tasks.jsonl --json
     """
-    task = _with(_command(words, kind) if command else _read(words), kind)
+    if batch is not None:
+        if words or command or wait is not None or key is not None:
+            raise SettingsError("--batch stands alone: each line is a whole task with its own key")
+        from skerry.cli.batch import submit_batch
+
+        submit_batch(client, batch, kind=kind, as_json=as_json)
+        return
+    task = read_task(words or [], is_command=command, kind=kind)
     handle = client.submit(task, idempotency_key=key, room_timeout_s=room_timeout)
     if wait is None:
         if as_json:
@@ -71,6 +83,11 @@ def _print_result(result: Any) -> None:
         typer.echo(result["stdout"], nl=not result["stdout"].endswith("\n"))
     elif result is not None:
         print_json(result)
+
+
+def read_task(words: list[str], *, is_command: bool, kind: str | None = None) -> TaskSpec:
+    """Return the task that a command's words name or are.  Raises SettingsError, SpecError."""
+    return _with(_command(words, kind) if is_command else _read(words), kind)
 
 
 def _command(words: list[str], kind: str | None) -> TaskSpec:

@@ -10,8 +10,10 @@ from skerry.cli.connect import JsonOption, with_agent
 from skerry.cli.output import duration, print_fields, print_json, print_line_json, print_table, wall
 from skerry.cli.root import Group
 from skerry.cli.submit import show_end
+from skerry.cli.times import moment, utc
 from skerry.client import Client
 from skerry.documents import TaskView
+from skerry.queue_documents import StoryEvent
 
 app = typer.Typer(
     cls=Group, help="Look at the tasks of this machine's agent, cancel or replay them.", no_args_is_help=True
@@ -27,6 +29,14 @@ def list_tasks(
     *,
     state: Annotated[list[str] | None, typer.Option(help="Only this state; may be given again.")] = None,
     kind: Annotated[str | None, typer.Option(help="Only this kind.")] = None,
+    priority: Annotated[int | None, typer.Option(min=0, max=9, help="Only this priority.")] = None,
+    key: Annotated[str | None, typer.Option(help="Only the one with this idempotency key.")] = None,
+    ordering_key: Annotated[str | None, typer.Option(help="Only those with this ordering key.")] = None,
+    tenant: Annotated[str | None, typer.Option(help="Whose keys are meant; default: default.")] = None,
+    since: Annotated[
+        str | None, typer.Option(metavar="WHEN", help="Accepted since: 2h (ago), or 2026-11-30T14:00.")
+    ] = None,
+    until: Annotated[str | None, typer.Option(metavar="WHEN", help="Accepted before.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")] = 50,
     before: Annotated[str | None, typer.Option(metavar="ID", help="Only tasks older than this one.")] = None,
     as_json: JsonOption = False,
@@ -35,7 +45,18 @@ def list_tasks(
 
     Example: skerry tasks list --state dead --limit 10
     """
-    page = client.list(states=tuple(state or ()), kind=kind, limit=limit, before=before)
+    page = client.list(
+        states=tuple(state or ()),
+        kind=kind,
+        priority=priority,
+        tenant=tenant,
+        idempotency_key=key,
+        ordering_key=ordering_key,
+        since_s=moment(since, option="--since"),
+        until_s=moment(until, option="--until"),
+        limit=limit,
+        before=before,
+    )
     if as_json:
         print_json(page)
         return
@@ -72,10 +93,11 @@ def show(
     if as_json:
         print_json(view)
     else:
-        _print_task(view)
+        print_task(view)
 
 
-def _print_task(view: TaskView) -> None:
+def print_task(view: TaskView) -> None:
+    """Print a task with its tries, its error and its result."""
     outcome = view.outcome
     print_fields(
         {
@@ -101,6 +123,37 @@ def _print_task(view: TaskView) -> None:
     if outcome is not None and outcome.result is not None:
         typer.echo("result")
         print_json(outcome.result)
+
+
+@app.command()
+@with_agent
+def story(client: Client, task_id: TaskIdArgument, *, as_json: JsonOption = False) -> None:
+    """Tell what happened to a task, oldest first: a line each.
+
+    Example: skerry tasks story 019b77a0c1e84f1d2a3b4c5d6e7f8091
+    """
+    told = client.story(task_id)
+    if as_json:
+        print_json(told)
+        return
+    typer.echo(f"{told.task_id}  {told.kind}  {told.state}")
+    first = told.events[0].on_s if told.events else 0.0
+    for event in told.events:
+        typer.echo(_event_line(event, first))
+
+
+def _event_line(event: StoryEvent, first_on_s: float) -> str:
+    after = f"+{duration(round(event.on_s - first_on_s, 3))}" if event.on_s > first_on_s else ""
+    words = [f"{name} {_short(value)}" for name, value in event.detail.items() if value not in (None, "", {})]
+    return f"{utc(event.at_wall_s):<20}  {after:>12}  {event.what:<12}  {', '.join(words)}".rstrip()
+
+
+def _short(value: object) -> str:
+    """A value in a line: a decision by its reason, anything long by its beginning."""
+    if isinstance(value, dict):
+        value = value.get("reason") or value.get("error") or value.get("status") or value
+    text = str(value).replace("\n", " ")
+    return text if len(text) <= 160 else f"{text[:157]}…"
 
 
 @app.command()
