@@ -15,6 +15,7 @@ from skerry.clock import Instant
 from skerry.errors import StoreDamaged
 from skerry.messages import StoreSalvaged
 from task_queue import quarantine
+from task_queue.file_check import FileCheck
 from task_queue.limits import Limits
 from task_queue.operations import Operation
 from task_queue.recovery import open_salvage, start_over
@@ -26,6 +27,8 @@ _log = logging.getLogger(__name__)
 
 #: A file that is damaged again so soon is not the first one's fault: the disk's, or the memory's. Seconds.
 _SOON_S = 10.0
+#: The whole file is gone through once in a session, and again after so many seconds.
+CHECK_EVERY_S = 86400.0
 
 
 class Repair:
@@ -39,6 +42,8 @@ class Repair:
         self._salvage: Salvage | None = None
         self._damage: StoreDamaged | None = None
         self._gave_up_at: Instant | None = None
+        self._check: FileCheck | None = None
+        self._checked_at: Instant | None = None
         self.story: StoreSalvaged | None = None  #: the latest salvage of this process, so far
 
     @property
@@ -60,6 +65,20 @@ class Repair:
         """Take note of what a reader met; from any thread."""
         self._damage = self._damage or damage
 
+    def check_file(self, now: Instant) -> FileCheck | None:
+        """Have the whole file gone through in the background, when that was not done lately."""
+        is_due = self._checked_at is None or now.since(self._checked_at) >= CHECK_EVERY_S
+        if is_due and not self.is_under_way:
+            self._stop_check()
+            self._checked_at = now
+            self._check = FileCheck(self._path, self.suspect)
+        return self._check
+
+    def _stop_check(self) -> None:
+        if self._check is not None:
+            self._check.stop()
+            self._check = None
+
     def give_up_file(
         self, why: Exception, now: Instant, *, book: Book | None = None, session: int = 0
     ) -> None:
@@ -70,6 +89,7 @@ class Repair:
         if self._gave_up_at is not None and now.since(self._gave_up_at) < _SOON_S:
             raise why
         self.close()
+        self._checked_at = None
         _log.error("the queue's database is set aside, what can be read is kept: %s", why)
         copy = quarantine.set_aside(self._path, self._wall_s())
         self._gave_up_at, self._damage = now, None
@@ -132,6 +152,7 @@ class Repair:
 
     def close(self) -> None:
         """Let go of the old file; what is left to do is written in the new one."""
+        self._stop_check()
         if self._salvage is not None:
             self._salvage.close()
             self._salvage = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -25,6 +26,8 @@ from task_queue.store import Loss, StoryEvent, TaskFilter, TaskRecord, Waiting
 from task_queue.story import EventRow
 from task_queue.task import State
 from task_queue.watermarks import Usage
+
+log = logging.getLogger(__name__)
 
 
 class SqliteReads:
@@ -61,13 +64,15 @@ class SqliteReads:
 
     def get(self, task_id: TaskId) -> TaskRecord | None:
         """See Store."""
-        found = self._whole(task_id)
-        return None if found is None else record_of(*found)
+        with self._translated():
+            found = self._whole(task_id)
+            return None if found is None else record_of(*found)
 
     def story(self, task_id: TaskId) -> tuple[StoryEvent, ...]:
         """See Store."""
-        found = self._whole(task_id)
-        return () if found is None else story_of(found[0], found[2])
+        with self._translated():
+            found = self._whole(task_id)
+            return () if found is None else story_of(found[0], found[2])
 
     def _whole(self, task_id: TaskId) -> tuple[TaskRow, bytes, list[EventRow]] | None:
         """Read a task, its body and its story in one transaction: they belong to the same moment."""
@@ -96,7 +101,8 @@ class SqliteReads:
             leased=msgspec.json.encode(list(self._leases)).decode(),
             limit=task_filter.limit,
         )
-        return [record_of(self._seen(row), body, event) for row, body, event in map(split_row, rows)]
+        with self._translated():
+            return [record_of(self._seen(row), body, event) for row, body, event in map(split_row, rows)]
 
     def outbox(self, lane: Lane, after: int, *, limit: int, limit_bytes: int) -> list[Row]:
         """See Store."""
@@ -123,7 +129,11 @@ class SqliteReads:
     def meta(self, name: str) -> Any:
         """See Store."""
         found = self._read("meta", name=name)
-        return msgspec.json.decode(found[0][0]) if found else None
+        try:
+            return msgspec.json.decode(found[0][0]) if found else None
+        except msgspec.DecodeError:
+            log.warning("the value %r that the queue keeps cannot be read: it is left out", name)
+            return None
 
     def waiting(self) -> Waiting:
         """See Store."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from skerry.clock import Clock
-from skerry.errors import QueueError
+from skerry.errors import QueueError, StoreDamaged
 from task_queue.mailbox import Letter, Mailbox, settle
 from task_queue.operations import Answer, Operation, TrimOutbox
 from task_queue.store import Store
@@ -30,6 +31,8 @@ COMMIT_LIMIT = 1000
 COMPANY_S = 0.2
 #: Idle seconds after which unused space is given back.
 TIDY_AFTER_S = 5.0
+#: Chores that cannot wait for an idle moment are done between commits, one slice in so many seconds.
+CHORES_EVERY_S = 0.2
 
 
 class _ForThread:
@@ -89,6 +92,8 @@ class StoreWriter:
         self._waiting: deque[_Waiting] = deque()
         self._changed = threading.Condition(threading.Lock())
         self._is_closing = False
+        self._has_chores = store.salvaged is not None  #: idle moments are not waited for
+        self._did_chores_s = 0.0
         self._readers = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store-reader")
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
         self._thread.start()
@@ -128,8 +133,18 @@ class StoreWriter:
         return await answer
 
     def read(self, ask: Callable[[Store], _T]) -> Future[_T]:
-        """Run a read on the reading thread: it holds up no commit."""
-        return self._readers.submit(ask, self._store)
+        """Run a read on the reading thread: it holds up no commit.
+
+        One that meets damage is run once more when the committing thread has dealt with that.
+        """
+        return self._readers.submit(self._read, ask)
+
+    def _read(self, ask: Callable[[Store], _T]) -> _T:
+        try:
+            return ask(self._store)
+        except StoreDamaged:
+            self.submit(()).result()
+            return ask(self._store)
 
     def close(self) -> None:
         """Commit what waits and stop. A second call does nothing."""
@@ -156,13 +171,14 @@ class StoreWriter:
                 return
             if batch:
                 self._commit(batch)
-            else:
+            if not batch or (self._has_chores and time.monotonic() >= self._did_chores_s + CHORES_EVERY_S):
                 self._tidy()
 
     def _next_batch(self) -> list[_Waiting] | None:
         """Return what waits, an empty batch after idling, None when closed and drained."""
         with self._changed:
-            if not self._waiting and not self._is_closing and not self._changed.wait(TIDY_AFTER_S):
+            idle_s = 0.0 if self._has_chores else TIDY_AFTER_S
+            if not self._waiting and not self._is_closing and not self._changed.wait(idle_s):
                 return []
             if not self._waiting:
                 return None if self._is_closing else []
@@ -206,10 +222,11 @@ class StoreWriter:
 
     def _tidy(self) -> None:
         try:
-            self._store.tidy()
+            self._has_chores = self._store.tidy()
         except QueueError:
             # Nothing was promised: the same trouble meets the next commit, whose submitter hears of it.
-            return
+            self._has_chores = False
+        self._did_chores_s = time.monotonic()
 
 
 def _first(answers: Iterator[Answer], count: int) -> list[Answer]:

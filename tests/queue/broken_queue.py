@@ -1,0 +1,222 @@
+"""A small queue with something of everything, and what must hold of what comes back after its files broke.
+
+Which rows a change can have touched is reckoned from the whole file: all the others must be there.
+"""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import apsw
+
+from skerry.fence import Fence
+from skerry.ids import TaskId
+from skerry.messages import Lane
+from skerry.testing import a_task
+from task_queue.damage import schema_shapes
+from task_queue.log_frames import FRAME_HEAD_BYTES, HEADER_BYTES
+from task_queue.operations import AppendOutbox, Enqueue, Enqueued, MarkInbox, PutMeta
+from task_queue.raw_pages import RawPages
+from task_queue.remains import remains_of
+from task_queue.sqlite_store import SqliteStore
+from task_queue.store import Store, TaskFilter
+from task_queue.task import FINAL, State
+from task_queue.testing import QueueDriver, check_invariants, sqlite_opener
+
+PAGE = 4096
+FRAME = FRAME_HEAD_BYTES + PAGE
+
+
+@dataclass
+class Whole:
+    """A queue as a kill left it: its files, what was acknowledged, and where in the files each row lies."""
+
+    folder: Path
+    states: dict[TaskId, State] = field(default_factory=dict)
+    keys: dict[str, TaskId] = field(default_factory=dict)
+    messages: dict[bytes, set[int]] = field(default_factory=dict)  #: bodies that wait → pages
+    pages: dict[TaskId, set[int]] = field(default_factory=dict)
+    frames: list[int] = field(default_factory=list)  #: pages of the log's frames
+    epoch: str = ""
+
+    def pages_hit(self, part: str, offset: int) -> set[int]:
+        """Return the pages whose newest content has this byte of a file."""
+        if part == "":
+            page = offset // PAGE + 1
+            return set() if page in self.frames else {page}
+        if offset < HEADER_BYTES:
+            return set()
+        frame, within = divmod(offset - HEADER_BYTES, FRAME)
+        page = self.frames[frame]
+        if within < 4:  # its number may be taken for another's
+            return {page, *(page ^ 1 << bit for bit in range(8))}
+        return {page} if page not in self.frames[frame + 1 :] else set()
+
+
+def a_whole_queue(folder: Path, *, rounds: int = 8) -> Whole:
+    """Make a queue with tasks of every state: half in the file, half in its log."""
+    folder.mkdir(parents=True)
+    q = QueueDriver(sqlite_opener(folder))
+    whole = Whole(folder.with_name(folder.name + "-whole"))
+    for number in range(rounds):
+        if number == rounds // 2:
+            q.store.tidy()
+        _one_round(q, whole, number)
+    placed = q.enqueue(placement=Fence((1, 1)), lease_s=600.0)
+    (running,) = q.claim(1)
+    q.start(running)
+    q.one(MarkInbox(source="coordinator", epoch="e1", lane=Lane.LIVE, upto=17))
+    assert q.state(placed) is State.READY
+    note(q.store, whole)
+    q.one(
+        PutMeta(name="kept", value={"a": 1})
+    )  # a torn end of the log is no damage: nothing is in the last commit
+    whole.folder.mkdir()
+    for path in folder.glob("queue.db*"):
+        shutil.copy(path, whole.folder)
+    _locate(whole)
+    q.store.close()
+    return whole
+
+
+def _one_round(q: QueueDriver, whole: Whole, number: int) -> None:
+    for each in range(6):
+        key = f"key-{number}-{each}"
+        size = 9000 if each == 3 and number % 3 == 1 else 40 + 60 * each
+        order = f"order-{number}" if each > 3 else None
+        whole.keys[key] = q.enqueue(
+            argv=("echo", "x" * size), idempotency_key=key, ordering_key=order, retries=2
+        )
+    for task_id in q.claim(2):
+        q.finish(task_id, q.start(task_id))
+    for each in range(4):
+        q.one(AppendOutbox(lane=Lane.BACKLOG, kind="k", body=b'{"n":%d}' % (10 * number + each)))
+
+
+def note(store: Store, whole: Whole) -> None:
+    """Note what the store holds now."""
+    whole.epoch = store.epoch
+    whole.states = {record.task_id: record.state for record in store.find(TaskFilter(limit=100_000))}
+    for lane in Lane:
+        for row in store.outbox(lane, 0, limit=9999, limit_bytes=1 << 30):
+            whole.messages[bytes(row.body)] = set()
+
+
+def _locate(whole: Whole) -> None:
+    """Find the pages of each task and message."""
+    path = whole.folder / "queue.db"
+    log = path.with_name("queue.db-wal").read_bytes()
+    whole.frames = [int.from_bytes(log[at : at + 4], "big") for at in range(HEADER_BYTES, len(log), FRAME)]
+    with RawPages(path, PAGE) as raw:
+        remains = remains_of(raw, schema_shapes())
+        beyond: dict[int, set[int]] = {}
+        for page in range(3, raw.count + 1):
+            leaf = raw.leaf_of_overflow(page)
+            if leaf:
+                beyond.setdefault(leaf, set()).add(page)
+        seqs: dict[int, TaskId] = {}
+        for page in remains.of("task"):
+            for row in raw.rows(page):
+                assert row is not None
+                assert isinstance(row[1][1], bytes)
+                seqs[row[0]] = TaskId(row[1][1].hex())
+                whole.pages[seqs[row[0]]] = {page}
+        for page in remains.of("body"):
+            for row in raw.rows(page):
+                assert row is not None
+                is_long = len(row[1][1]) > 3000  # type: ignore[arg-type]
+                whole.pages[seqs[row[0]]] |= {page} | (beyond.get(page, set()) if is_long else set())
+        for page in remains.of("outbox"):
+            for row in raw.rows(page):
+                assert row is not None
+                assert isinstance(row[1][-1], bytes)
+                whole.messages[row[1][-1]] = {page}
+    assert whole.pages.keys() == whole.states.keys()
+    assert all(whole.messages.values())
+
+
+def broken_copy(whole: Whole, folder: Path) -> Path:
+    """Return a copy of the files that may be broken, the database's path."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for path in whole.folder.glob("queue.db*"):
+        if not path.name.endswith("-shm"):
+            shutil.copy(path, folder)
+    return folder / "queue.db"
+
+
+def check_what_comes_back(whole: Whole, folder: Path, lost_pages: set[int]) -> str:
+    """Open the broken queue, and check that nothing readable is lost and nothing done twice.
+
+    Returns what was salvaged, empty when the file went on.
+    """
+    q = QueueDriver(sqlite_opener(folder))
+    try:
+        store = q.store
+        assert isinstance(store, SqliteStore)
+        assert store.check(60.0)
+        check_invariants(store)
+        present = {record.task_id: record.state for record in store.find(TaskFilter(limit=100_000))}
+        for task_id, state in whole.states.items():
+            is_readable = not whole.pages[task_id] & lost_pages
+            assert not is_readable or present.get(task_id) in _allowed(state), (
+                f"{task_id} was {state}, is {present.get(task_id)}: on pages {whole.pages[task_id]}"
+            )
+            if state in FINAL:
+                assert present.get(task_id, state) in FINAL, (
+                    f"{task_id} had ended: {state}, {present[task_id]}"
+                )
+        _check_messages(whole, store, lost_pages)
+        is_new_file = store.epoch != whole.epoch
+        assert is_new_file == (store.salvaged is not None)
+        _check_nothing_runs_twice(whole, q, is_readable=lambda task_id: not whole.pages[task_id] & lost_pages)
+        assert store.check(60.0)
+        return str(store.salvaged or "")
+    finally:
+        q.store.close()
+        assert integrity(folder / "queue.db") == ["ok"]
+
+
+def _allowed(state: State) -> set[State]:
+    """Return what a task may be after a restart: what ran is ready again, what waited for another may go."""
+    return (
+        {State.READY}
+        if state is State.RUNNING
+        else {state, State.READY}
+        if state is State.BLOCKED
+        else {state}
+    )
+
+
+def _check_messages(whole: Whole, store: Store, lost_pages: set[int]) -> None:
+    rows = [row for lane in Lane for row in store.outbox(lane, 0, limit=9999, limit_bytes=1 << 30)]
+    bodies = [bytes(row.body) for row in rows]
+    assert len(bodies) == len(set(bodies)), "a message waits twice"
+    missing = [
+        body for body, pages in whole.messages.items() if body not in bodies and not pages & lost_pages
+    ]
+    assert not missing, missing
+    order = [body for body in bodies if body.startswith(b'{"n":')]
+    assert order == sorted(order, key=lambda body: int(body[5:-1])), "messages changed their order"
+
+
+def _check_nothing_runs_twice(whole: Whole, q: QueueDriver, *, is_readable: object) -> None:
+    for key, task_id in whole.keys.items():
+        answer = q.one(Enqueue(task_id=q.ids.next(), task=a_task(idempotency_key=key)))
+        assert isinstance(answer, Enqueued)
+        assert not answer.is_new, f"{key} of {task_id} was accepted a second time"
+    ran = q.drain()
+    assert len(ran) == len(set(ran))
+    again = [task_id for task_id in ran if whole.states.get(task_id) in FINAL]
+    assert not again, f"had ended, and ran again: {again}"
+
+
+def integrity(path: Path) -> list[str]:
+    """Return what SQLite says of a whole file."""
+    db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        return [str(line) for (line,) in db.execute("PRAGMA integrity_check")]
+    finally:
+        db.close()
