@@ -78,7 +78,10 @@ def test_an_agent_runs_commands_and_stops_in_order(skerry: Skerry, start: Any, t
     assert command_line[1:4] == [b"-P", b"-m", b"edge_agent"]
     assert process.wait(30) == 0
     assert not (tmp_path / "agent" / "data" / "agent.sock").exists()
-    assert skerry("queue", *where).exit_code == 4
+    assert skerry("devices", *where).exit_code == 4
+    assert (
+        skerry("queue", "check", *where).exit_code == 0
+    )  # a stopped agent's queue is read from its directory
 
 
 def test_a_second_agent_on_the_same_directory_is_refused(skerry: Skerry, start: Any, tmp_path: Path) -> None:
