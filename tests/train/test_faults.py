@@ -243,35 +243,6 @@ def test_a_node_that_says_it_was_superseded_is_not_waited_for(
     story(run())
 
 
-@pytest.mark.parametrize(
-    ("fields", "code"),
-    [
-        ({"error": "out of memory"}, "node_error"),
-        ({"error": "superseded"}, "superseded"),
-        ({"inline": b"\x00garbage"}, "malformed"),
-        ({"inline": b"x", "base_version": 7}, "base_version"),
-    ],
-)
-def test_a_run_whose_nodes_all_fail_says_what_its_rows_say(
-    fields: dict[str, Any], code: str, place: Callable[[int], Any], story: Story
-) -> None:
-    here = place(2)
-
-    def fails(instruction: Instruction) -> Reply:
-        return replace(here.honest(instruction), **{"inline": b"", **fields})
-
-    async def run() -> None:
-        async with here.open(here.fleet(n0=fails, n1=fails)) as service:
-            await service.start(SPEC)
-            final = await service.wait("r1")
-            report = await service.show("r1")
-        assert final.state is RunState.FAILED
-        assert final.reason == f"version 1 has 0 usable replies, 2 are needed, 2 refused ({code})"
-        assert {entry.code for entry in report.entries} == {code}
-
-    story(run())
-
-
 def test_too_few_nodes_wait_with_a_reason_until_more_come(
     place: Callable[[int], Any], story: Story, eventually: Eventually
 ) -> None:

@@ -94,6 +94,30 @@ def test_one_bad_of_seven_never_ends_a_run(
     assert merged == {f"n{n}" for n in range(6)}
 
 
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"error": "out of memory"}, "node_error"),
+        ({"error": "superseded"}, "superseded"),
+        ({"inline": b"\x00garbage"}, "malformed"),
+        ({"inline": b"x", "base_version": 7}, "base_version"),
+    ],
+)
+def test_a_run_whose_nodes_all_fail_says_what_its_rows_say(
+    fields: dict[str, Any], code: str, place: Callable[[int], Any], story: Callable[..., None]
+) -> None:
+    here = place(2)
+
+    def fails(instruction: Instruction) -> Reply:
+        return replace(here.honest(instruction), **{"inline": b"", **fields})
+
+    report = outcome_of(here, story, lambda: here.fleet(n0=fails, n1=fails), replace(SPEC, quorum=2))
+
+    assert report.run.state is RunState.FAILED
+    assert report.run.reason == f"version 1 has 0 usable replies, 2 are needed, 2 refused ({code})"
+    assert {entry.code for entry in report.entries} == {code}
+
+
 def test_a_replay_of_an_old_reply_is_refused(place: Callable[[int], Any], story: Callable[..., None]) -> None:
     here = place(7)
     first: list[Reply] = []
