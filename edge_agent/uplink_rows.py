@@ -70,9 +70,10 @@ class OutboxReader:
 
     async def _rows(self, action: ReadRows) -> tuple[Row, ...]:
         def ask(store: Store) -> tuple[Row, ...]:
-            return tuple(
-                store.outbox(action.lane, action.after, limit=action.limit, limit_bytes=action.limit_bytes)
-            )
+            lane, after = action.lane, action.after
+            rows = store.outbox(lane, after, limit=action.limit, limit_bytes=action.limit_bytes)
+            store.note_sent(lane, rows[-1].seq if rows else after)
+            return tuple(rows)
 
         while True:
             try:

@@ -37,12 +37,15 @@ def drop(tx: Transaction, size_bytes: int) -> None:
 
 def make_room(tx: Transaction) -> None:
     """Evict by class, then age, in slices, until room is no longer short or this commit did enough."""
+    if tx.is_swept:
+        return
     most = EVICT_SLICE if tx.room.is_disk_short else EVICT_MOST
     while tx.room.level >= Level.SAMPLED and tx.evicted < most and _forget_ended(tx):
         pass
     for lane in _ORDER:
         while tx.room.must_evict and tx.evicted < most and _evict_telemetry(tx, lane):
             pass
+    tx.is_swept = tx.room.must_evict
 
 
 def _forget_ended(tx: Transaction) -> bool:
@@ -59,7 +62,8 @@ def _evict_telemetry(tx: Transaction, lane: Lane) -> bool:
     """Evict the lane's oldest telemetry; say whether there was any."""
     if not tx.book.held(RowClass.TELEMETRY).rows:
         return False
-    gone = tx.tables.evict_outbox(lane, tx.book.trimmed.get(lane, 0), EVICT_SLICE)
+    gone_already = max(tx.book.trimmed.get(lane, 0), tx.sent.get(lane, 0))  # or may be: it is not lost
+    gone = tx.tables.evict_outbox(lane, gone_already, EVICT_SLICE)
     tx.book.forget_rows(lane, gone)
     _lost(tx, RowClass.TELEMETRY, total(gone), MESSAGE_OVERHEAD_BYTES)
     return bool(gone)

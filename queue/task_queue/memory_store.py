@@ -25,7 +25,7 @@ from task_queue.store import Depth, Loss, StoryEvent, TaskFilter, TaskRecord, Wa
 from task_queue.story import EventRow
 from task_queue.task import State
 from task_queue.transaction import Transaction
-from task_queue.watermarks import Usage, level, why_only_control
+from task_queue.watermarks import Level, Usage, level, why_only_control
 
 
 class MemoryStore:
@@ -48,6 +48,7 @@ class MemoryStore:
         self._book = Book()
         self._saved_book = msgspec.json.encode(self._book)  #: what a file would hold of it
         self._leases: set[int] = set()
+        self._sent: dict[Lane, int] = {}
         self._epoch = epoch or secrets.token_hex(8)
         self._session = 0
         self.reopen(now)
@@ -108,6 +109,8 @@ class MemoryStore:
             limits=self._limits,
             reports=self._reports,
             measure=self.usage,
+            sent=self._sent,
+            was_short=level(self.usage(), self._limits) >= Level.SLOWED,
         )
 
     def _seen(self, row: TaskRow) -> TaskRow:
@@ -148,6 +151,10 @@ class MemoryStore:
                 break
             rows.append(Row(seq=seq, kind=row.kind, body=msgspec.Raw(row.body), key=row.key))
         return rows
+
+    def note_sent(self, lane: Lane, upto: int) -> None:
+        """See Store."""
+        self._sent[lane] = max(upto, self._sent.get(lane, 0))
 
     def inbox_mark(self, source: str, epoch: str, lane: Lane) -> int:
         """See Store."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from skerry.messages import Lane
 from task_queue import accept, advance, attempts, custody, losses, operations, streams
+from task_queue.eviction import make_room
 from task_queue.operations import Answer, Operation
 from task_queue.recurring import drop_recurring, put_recurring
 from task_queue.transaction import Transaction
@@ -41,6 +42,8 @@ RULES: dict[type, Callable[[Transaction, Any], Answer]] = {
 
 def perform(tx: Transaction, ops: Sequence[Operation]) -> list[Answer]:
     """Do the operations in order, count what they lost, and return their answers."""
+    if tx.was_short:
+        make_room(tx)
     answers = [RULES[type(op)](tx, op) for op in ops]
     losses.settle(tx)
     return answers

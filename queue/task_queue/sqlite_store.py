@@ -23,7 +23,7 @@ from skerry.messages import Lane, Row, StoreSalvaged
 from task_queue import sqlite_file
 from task_queue.ballast import Ballast
 from task_queue.damage import look
-from task_queue.limits import CHECKPOINT_S, LOG_RETRY_S, Limits
+from task_queue.limits import CHECKPOINT_S, Limits
 from task_queue.operations import Answer, Operation
 from task_queue.queries import statements
 from task_queue.recurring_row import RecurringRecord
@@ -32,10 +32,11 @@ from task_queue.rows import Book, depth_of
 from task_queue.rules import is_control, perform, settle_interrupted
 from task_queue.sqlite_place import Place
 from task_queue.sqlite_reads import SqliteReads
+from task_queue.sqlite_room import SqliteRoom
 from task_queue.sqlite_tables import SqliteTables
 from task_queue.store import Depth, Loss, StoryEvent, TaskFilter, TaskRecord, Waiting
 from task_queue.transaction import Transaction
-from task_queue.watermarks import Usage, level, why_only_control
+from task_queue.watermarks import Usage, level
 
 _T = TypeVar("_T")
 #: How long commits wait for rows of a damaged file: most queues are brought over whole by then. Seconds.
@@ -62,8 +63,8 @@ class SqliteStore:
         self._now = Instant(boot_id="", uptime_s=0.0)  #: of the latest commit
         self._is_closed = False
         self._is_in_doubt = False  #: a write or sync failed: what the file holds must be read again
-        self._log_tried_s = 0.0  #: when a long log was last tried to be emptied, uptime
-        self._ballast = Ballast(path, self._limits)
+        self._room = SqliteRoom(path, self._limits)
+        self._sent: dict[Lane, int] = {}  #: rows up to there may be on their way
         self._repair = Repair(path, wall_s, self._limits)
         self._connect()
 
@@ -133,7 +134,7 @@ class SqliteStore:
             self._load_book()
             self._reads = SqliteReads(self._path, self._leases, self._repair.suspect)
             self._place = Place(self._path)
-            self._gauge = sqlite_file.Gauge(self._db, self._path)
+            self._room.attach(self._db)
             if self._session:
                 self._repair.attach(self._db, self._session)
         except BaseException:
@@ -193,39 +194,16 @@ class SqliteStore:
             self._repair.bring(tx, operations)
             answers = perform(tx, operations)
             if self._tables.is_dirty and not may_use_reserve:
-                self._leave_room_for_control()
+                self._room.leave_some_for_control()
             return answers
 
-        self._shorten_log(now)
+        self._room.shorten_log(now)
         try:
             return self._commit(work, now)
         except StorageFailed as error:
-            is_full = isinstance(error.__cause__, apsw.FullError)
-            if not (is_full and self._ballast.give_up(for_control=may_use_reserve)):
+            if not self._room.win_back(error, for_control=may_use_reserve):
                 raise
-        with translated(self._path):
-            sqlite_file.checkpoint(self._db)
         return self._commit(work, now)
-
-    def _shorten_log(self, now: Instant) -> None:
-        """Empty a write-ahead log that has grown long, as soon as no reader needs it any more."""
-        if now.uptime_s < self._log_tried_s + LOG_RETRY_S:
-            return
-        if self._gauge.log_bytes() > self._limits.max_log_bytes // 4:
-            self._log_tried_s = now.uptime_s
-            with translated(self._path):
-                sqlite_file.checkpoint(self._db)
-
-    def _leave_room_for_control(self) -> None:
-        """Raise StorageFailed when this commit would take what is reserved for the control lane."""
-        usage = self._measure()
-        why = self._ballast.why_spent() or why_only_control(usage, self._limits)
-        if why:
-            raise StorageFailed(f"{self._path}: {why}", path=self._path)
-
-    def _measure(self) -> Usage:
-        self._ballast.restore()
-        return self._gauge.usage(self._ballast.spare_bytes())
 
     def _commit(self, work: Callable[[Transaction], _T], now: Instant, *, is_opening: bool = False) -> _T:
         """Run work in one transaction; when it fails, memory and file are as they were."""
@@ -267,7 +245,9 @@ class SqliteStore:
             wall_s=self._wall_s(),
             limits=self._limits,
             reports=self._reports,
-            measure=self._measure,
+            measure=self._room.measure,
+            was_short=self._room.is_short,
+            sent=self._sent,
         )
 
     def _save_book(self, on_s: float, now: Instant, *, is_opening: bool) -> bytes:
@@ -368,6 +348,10 @@ class SqliteStore:
         after = max(after, self._book.trimmed.get(lane, 0))
         return self._reads.outbox(lane, after, limit=limit, limit_bytes=limit_bytes)
 
+    def note_sent(self, lane: Lane, upto: int) -> None:
+        """See Store."""
+        self._sent[lane] = max(upto, self._sent.get(lane, 0))
+
     def inbox_mark(self, source: str, epoch: str, lane: Lane) -> int:
         """See Store."""
         return self._reads.inbox_mark(source, epoch, lane)
@@ -397,7 +381,7 @@ class SqliteStore:
 
     def usage(self) -> Usage:
         """See Store."""
-        return self._reads.usage(self._ballast.spare_bytes())
+        return self._reads.usage(self._room.spare_bytes())
 
     def held_placements(self, limit: int = 5000) -> list[TaskId]:
         """See Store."""

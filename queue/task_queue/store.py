@@ -171,6 +171,13 @@ class Store(Protocol):
         """Return rows of a lane above `after`, in order; at least one when there is one."""
         ...
 
+    def note_sent(self, lane: Lane, upto: int) -> None:
+        """Take note that rows of a lane up to there are on their way: what may arrive is not evicted.
+
+        Kept in memory, from any thread.
+        """
+        ...
+
     def inbox_mark(self, source: str, epoch: str, lane: Lane) -> int:
         """Return up to where the source's stream is applied; 0 for an unknown epoch."""
         ...

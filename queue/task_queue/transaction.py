@@ -5,7 +5,7 @@ Owns the counters' bookkeeping and the memory leases; knows nothing of SQL.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -48,10 +48,13 @@ class Transaction:
     limits: Limits
     reports: bool
     measure: Callable[[], Usage]
+    was_short: bool = False  #: room was, when it was last measured
+    sent: Mapping[Lane, int] = field(default_factory=dict)  #: rows up to there may be on their way
     losses: dict[tuple[str, str], Amount] = field(
         default_factory=dict
     )  #: in this commit, by class and reason
     evicted: int = 0  #: rows, in this commit
+    is_swept: bool = False  #: this commit has looked for rows to evict and found no more
 
     @cached_property
     def room(self) -> Room:

@@ -1,0 +1,73 @@
+"""Room on the disk for one open database: measured, kept for the control lane, won back from a long log.
+
+Knows neither tables nor rules; what a measure means is said by watermarks.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apsw
+
+from skerry.clock import Instant
+from skerry.database import translated
+from skerry.errors import StorageFailed
+from task_queue import sqlite_file
+from task_queue.ballast import Ballast
+from task_queue.limits import LOG_RETRY_S, Limits
+from task_queue.watermarks import Level, Usage, level, why_only_control
+
+
+class SqliteRoom:
+    """The room of one database. is_short: it was so when last measured."""
+
+    def __init__(self, path: Path, limits: Limits) -> None:
+        """Make the ballast, as far as there is room for it."""
+        self._path = path
+        self._limits = limits
+        self._ballast = Ballast(path, limits)
+        self._log_tried_s = 0.0  #: when a long log was last tried to be emptied, uptime
+        self.is_short = False
+
+    def attach(self, db: apsw.Connection) -> None:
+        """Measure this connection's file from here on."""
+        self._db = db
+        self._gauge = sqlite_file.Gauge(db, self._path)
+
+    def spare_bytes(self) -> int:
+        """Return what may still be written on the file system beside the ballast."""
+        return self._ballast.spare_bytes()
+
+    def measure(self) -> Usage:
+        """Return what is taken of the disk now. Ballast given up before is taken back when there is room."""
+        self._ballast.restore()
+        usage = self._gauge.usage(self._ballast.spare_bytes())
+        self.is_short = level(usage, self._limits) >= Level.SLOWED
+        return usage
+
+    def leave_some_for_control(self) -> None:
+        """Raise StorageFailed when this commit would take what is reserved for the control lane."""
+        why = self._ballast.why_spent() or why_only_control(self.measure(), self._limits)
+        if why:
+            self.is_short = True
+            raise StorageFailed(f"{self._path}: {why}", path=self._path)
+
+    def win_back(self, error: StorageFailed, *, for_control: bool) -> bool:
+        """Give ballast up when a commit failed for a full file system; say whether it may work now."""
+        is_full = isinstance(error.__cause__, apsw.FullError)
+        if not (is_full and self._ballast.give_up(for_control=for_control)):
+            return False
+        self._empty_log()
+        return True
+
+    def shorten_log(self, now: Instant) -> None:
+        """Empty a write-ahead log that has grown long, as soon as no reader needs it any more."""
+        if now.uptime_s < self._log_tried_s + LOG_RETRY_S:
+            return
+        if self._gauge.log_bytes() > self._limits.max_log_bytes // 4:
+            self._log_tried_s = now.uptime_s
+            self._empty_log()
+
+    def _empty_log(self) -> None:
+        with translated(self._path):
+            sqlite_file.checkpoint(self._db)
