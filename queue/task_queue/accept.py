@@ -10,7 +10,7 @@ from task_queue.operations import Enqueue, Enqueued, Refused
 from task_queue.remembering import begin_anew
 from task_queue.rows import RememberedRow, TaskRow, fence_of, packed_spec
 from task_queue.store import scoped_key
-from task_queue.story import Detail, event_of
+from task_queue.story import Detail, events_of
 from task_queue.task import FINAL, OPEN, Event, State
 from task_queue.transaction import Transaction, fenced, not_allowed
 from task_queue.watermarks import LOWEST_PRIORITY, RETRY_AFTER_S, SHARES, Level, level_at, pause_s
@@ -186,7 +186,9 @@ _DROPPED_WHILE_STARTED = Outcome(
 
 def _outcome(tx: Transaction, row: TaskRow) -> Outcome | None:
     newest = tx.newest_event(row)
-    return None if newest is None else event_of(newest, row.task_id).outcome
+    before = None if newest is None or newest.prev is None else tx.tables.event(newest.prev)
+    events = events_of([event for event in (before, newest) if event is not None], row.task_id)
+    return events[-1].outcome if events else None
 
 
 def durations(task: TaskSpec, on_s: float) -> tuple[float | None, float | None, float | None]:

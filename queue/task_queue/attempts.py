@@ -8,6 +8,7 @@ from skerry.fence import Fence
 from skerry.messages import Outcome
 from skerry.task import TaskSpec
 from task_queue.accept import durations
+from task_queue.decisions import kept
 from task_queue.limits import AGEING_SHARE, UNCOUNTED_LIMIT
 from task_queue.operations import (
     Cancel,
@@ -25,7 +26,7 @@ from task_queue.operations import (
     Started,
 )
 from task_queue.rows import TaskRow, fence_of, readable_spec_of
-from task_queue.story import DAMAGED, Detail, decided
+from task_queue.story import DAMAGED, Detail
 from task_queue.task import FINAL, Event, State
 from task_queue.transaction import Transaction, ended, fenced, not_allowed, not_found
 
@@ -96,23 +97,24 @@ def start(tx: Transaction, op: Start) -> Started | Refused:
         return refused or not_found(op.task_id)
     attempt = row.attempt + 1
     fence = (fence_of(row.known) or Fence()).with_attempt(attempt)
+    text = str(fence)
     tx.move(
         row,
         Event.STARTED,
         State.RUNNING,
         attempt=attempt,
         tries=row.tries + 1,
-        fence=str(fence),
+        fence=text,
         waiting_for="",
-        detail=_start_detail(op, fence),
+        detail=_start_detail(op, text),
     )
     return Started(task_id=row.task_id, fence=fence)
 
 
-def _start_detail(op: Start, fence: Fence) -> Detail:
+def _start_detail(op: Start, fence: str) -> Detail:
     is_decisions = op.decision is not None and op.decision.device == op.device
     device = "" if is_decisions else op.device
-    return Detail(fence=str(fence), device=device, decision=decided(op.decision))
+    return Detail(fence=fence, device=device, decision=kept(op.decision))
 
 
 def finish(tx: Transaction, op: Finish) -> Changed | Refused:
@@ -203,7 +205,8 @@ def park(tx: Transaction, op: Park) -> Changed | Refused:
     if refused is not None or row is None:
         return refused or not_found(op.task_id)
     outcome = Outcome(status="dead", error=op.reason)
-    tx.end(row, Event.EXHAUSTED, State.DEAD, outcome, decision=op.decision)
+    detail = Detail(outcome=outcome, decision=kept(op.decision))
+    tx.end(row, Event.EXHAUSTED, State.DEAD, outcome, detail=detail)
     return Changed(task_id=row.task_id, state=State.DEAD, was=State.LEASED)
 
 

@@ -7,6 +7,7 @@ from skerry.messages import Lane, Outcome, TaskOffered, TaskWithdrawn
 from task_queue.advance import TIME_RAN_OUT
 from task_queue.attempts import cancel_here
 from task_queue.awaiting import copy_of, give_up, has_time_left, offer_key, word_until_s
+from task_queue.decisions import kept
 from task_queue.operations import (
     Cancel,
     Changed,
@@ -21,7 +22,7 @@ from task_queue.operations import (
     Return,
 )
 from task_queue.rows import fence_of
-from task_queue.story import Detail, decided
+from task_queue.story import Detail
 from task_queue.task import FINAL, Event, State
 from task_queue.transaction import Transaction, ended, fenced, not_allowed, not_found
 
@@ -56,7 +57,7 @@ def hand_over(tx: Transaction, op: HandOver) -> Changed | Refused:
         is_offered=True,
         placed_on="",
         waiting_for=op.reason,
-        detail=Detail(error=op.reason, decision=decided(op.decision)),
+        detail=Detail(error=op.reason, decision=kept(op.decision)),
         lease_on_s=row.expires_on_s,
     )
     return Changed(task_id=row.task_id, state=State.HANDED_OVER, was=State.LEASED)
@@ -94,7 +95,7 @@ def record_placement(tx: Transaction, op: RecordPlacement) -> Changed | Refused:
         return fenced(row, op.fence)
     tx.note(
         row,
-        Detail(fence=str(op.fence), node=op.node, decision=decided(op.decision)),
+        Detail(fence=str(op.fence), node=op.node, decision=kept(op.decision)),
         known=row.known if says_nothing_new else str(Fence(op.fence.path)),
         placed_on=op.node,
         waiting_for="" if op.node else op.decision.reason,

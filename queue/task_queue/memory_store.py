@@ -135,7 +135,7 @@ class MemoryStore:
         rows = (self._seen(self._tables.rows[seq]) for _, seq in newest_first)
         wanted = (row for row in rows if _matches(row, task_filter))
         return [
-            self._record(row, self._tables.story(row.last_event)[:1])
+            self._record(row, self._tables.story(row.last_event)[1::-1])
             for row in islice(wanted, task_filter.limit)
         ]
 

@@ -227,11 +227,12 @@ WHERE placement IS NOT NULL AND state IN ('delayed', 'blocked', 'ready', 'runnin
 ORDER BY seq LIMIT :limit;
 
 -- name: list_tasks
--- A page of tasks, newest first, each with its body and its newest event; :leased and :states are JSON lists,
+-- A page of tasks, newest first, each with its body and its newest two events; :leased and :states are JSON lists,
 -- the claimed ones are 'leased'.
-SELECT task.*, body.body, event.* FROM task
+SELECT task.*, body.body, event.*, before.* FROM task
 LEFT JOIN body ON body.seq = task.seq
 LEFT JOIN event ON event.id = task.last_event
+LEFT JOIN event AS before ON before.id = event.prev
 WHERE (:before IS NULL OR task_id < :before)
     AND (:kind IS NULL OR kind = :kind)
     AND (:priority IS NULL OR priority = :priority)

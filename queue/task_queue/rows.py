@@ -16,7 +16,7 @@ from skerry.messages import Lane
 from skerry.task import CommandSpec, TaskSpec
 from task_queue.retention import Amount, Amounts, RowClass
 from task_queue.store import Depth, StoryEvent, TaskRecord
-from task_queue.story import ACCEPTED, EventRow, attempts_of, event_of, latest_decision
+from task_queue.story import ACCEPTED, EventRow, attempts_of, events_of, latest_decision
 from task_queue.task import FINAL, State
 
 
@@ -173,8 +173,8 @@ def spec_of(row: TaskRow, body: bytes) -> TaskSpec:
 
 
 def record_of(row: TaskRow, body: bytes, story: Sequence[EventRow]) -> TaskRecord:
-    """Return what people and APIs see of a row.  story: its events, the oldest first, or the newest alone."""
-    events = [event_of(event, row.task_id) for event in story]
+    """Return what people and APIs see of a row.  story: its events, the oldest first, or the newest two."""
+    events = events_of(story, row.task_id)
     return TaskRecord(
         task_id=row.task_id,
         task=spec_of(row, body),
@@ -196,7 +196,7 @@ def record_of(row: TaskRow, body: bytes, story: Sequence[EventRow]) -> TaskRecor
 def story_of(row: TaskRow, story: Sequence[EventRow]) -> tuple[StoryEvent, ...]:
     """Return a task's story for people, its acceptance first.  story: its events, the oldest first."""
     accepted = StoryEvent(what=ACCEPTED, at_wall_s=row.accepted_wall_s, node=row.home_node)
-    return (accepted, *(event_of(event, row.task_id) for event in story))
+    return (accepted, *events_of(story, row.task_id))
 
 
 def depth_of(book: Book, leased: int, bytes_used: int) -> Depth:

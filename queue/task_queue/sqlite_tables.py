@@ -28,6 +28,7 @@ WINDOW_ROWS = 4096
 _STATES = {state.value: state for state in State}
 _IN_WINDOW = frozenset({State.READY, State.RUNNING})
 _ROW_COLUMNS = len(TaskRow.__struct_fields__)
+_EVENT_COLUMNS = len(EventRow.__struct_fields__)
 
 Values = tuple[Any, ...] | dict[str, Any]
 
@@ -42,10 +43,11 @@ def task_of(columns: Sequence[Any]) -> TaskRow:
 
 
 def split_row(columns: Sequence[Any]) -> tuple[TaskRow, bytes, list[EventRow]]:
-    """Return a joined row of task, body and, where it goes on, newest event."""
-    body, *event = columns[_ROW_COLUMNS:]
-    events = [EventRow(*event)] if event and event[0] is not None else []
-    return task_of(columns[:_ROW_COLUMNS]), body or b"", events
+    """Return a joined row of task, body and, where it goes on, the newest two events."""
+    body, *events = columns[_ROW_COLUMNS:]
+    both = (events[_EVENT_COLUMNS:], events[:_EVENT_COLUMNS])
+    story = [EventRow(*event) for event in both if event and event[0] is not None]
+    return task_of(columns[:_ROW_COLUMNS]), body or b"", story
 
 
 @cache
@@ -92,6 +94,15 @@ def span(lane: Lane, *, above: int = 0, upto: int = (1 << _SEQ_BITS) - 1) -> dic
     return {"first": row_id(lane, above + 1), "last": row_id(lane, upto)}
 
 
+@cache
+def _statement_of(event: Event, changed: frozenset[str]) -> str:
+    """Return the name of the statement that makes a transition; it must write what the rule has changed."""
+    name = f"on_{event.value}"
+    unwritten = changed - columns_written(name)
+    assert not unwritten, f"{name} does not write {sorted(unwritten)}"
+    return name
+
+
 def loss_of(columns: Sequence[Any]) -> Loss:
     """Return a row of the loss table as a value."""
     lost_class, reason, rows, size_bytes, rows_told = columns
@@ -106,6 +117,7 @@ class SqliteTables(SqliteRecurring):
         self._db = db
         self._sql = statements()
         self._window: dict[TaskId, TaskRow] = {}
+        self._starts: dict[int, EventRow] = {}  #: of the running rows in the window, by number
         self._newest_remembered: str | None = None
         self.is_dirty = False
 
@@ -127,16 +139,23 @@ class SqliteTables(SqliteRecurring):
 
     def read_anew(self) -> None:
         """Forget what was remembered of the file: its owner has taken a transaction back."""
-        self._window.clear()
+        self._forget_window()
         self._newest_remembered = None
+
+    def _forget_window(self) -> None:
+        self._window.clear()
+        self._starts.clear()
 
     def _hold(self, row: TaskRow) -> None:
         """Keep the row of a claimed or running task as it is now, so that it need not be read again."""
-        if row.task_id in self._window:
-            if row.state in _IN_WINDOW:
-                self._window[row.task_id] = row
-            else:
-                del self._window[row.task_id]
+        before = self._window.get(row.task_id)
+        if before is None:
+            return
+        self._starts.pop(before.last_event or 0, None)
+        if row.state in _IN_WINDOW:
+            self._window[row.task_id] = row
+        else:
+            del self._window[row.task_id]
 
     def task(self, task_id: TaskId) -> TaskRow | None:
         """See Tables."""
@@ -148,7 +167,7 @@ class SqliteTables(SqliteRecurring):
     def claimed(self, seqs: Sequence[int]) -> list[tuple[TaskRow, bytes]]:
         """See Tables."""
         if len(self._window) > WINDOW_ROWS:
-            self._window.clear()
+            self._forget_window()
         sql, rows = self._sql["claimed"], []
         for seq in seqs:
             for columns in self._db.execute(sql, (seq,)):
@@ -173,12 +192,9 @@ class SqliteTables(SqliteRecurring):
 
     def move(self, row: TaskRow, event: Event, changed: frozenset[str]) -> None:
         """See Tables."""
-        name = f"on_{event.value}"
-        unwritten = changed - columns_written(name)
-        assert not unwritten, f"{name} does not write {sorted(unwritten)}"
         self._hold(row)
-        if self._put(name, row) != 1:
-            self._window.clear()
+        if self._put(_statement_of(event, changed), row) != 1:
+            self._forget_window()
             stored = self.task(row.task_id)
             raise InvalidTransition(stored.state if stored else "absent", event)
 
@@ -225,6 +241,8 @@ class SqliteTables(SqliteRecurring):
 
     def append_event(self, event: EventRow) -> None:
         """See Tables."""
+        if event.what == Event.STARTED:
+            self._starts[event.id] = event
         self._put("append_event", event)
 
     def replace_note(self, event: EventRow) -> bool:
@@ -233,6 +251,8 @@ class SqliteTables(SqliteRecurring):
 
     def event(self, number: int) -> EventRow | None:
         """See Tables."""
+        if number in self._starts:
+            return self._starts[number]
         return next((EventRow(*columns) for columns in self._read("event", id=number)), None)
 
     def shorten_story(self, newest: int, keep: int) -> None:
@@ -290,7 +310,7 @@ class SqliteTables(SqliteRecurring):
     def append_outbox(self, row: OutboxRow) -> None:
         """See Tables."""
         place = row_id(row.lane, row.seq)
-        self._write("append_outbox", (place, row.row_class.value, row.kind, row.key, row.coalesce, row.body))
+        self._write("append_outbox", (place, row.row_class, row.kind, row.key, row.coalesce, row.body))
 
     def newest_coalesced(self, lane: Lane, coalesce: str) -> int:
         """See Tables."""
@@ -339,7 +359,7 @@ class SqliteTables(SqliteRecurring):
 
     def mark_inbox(self, source: str, epoch: str, lane: Lane, upto: int) -> None:
         """See Tables."""
-        self._write("mark_inbox", (source, epoch, lane.value, upto))
+        self._write("mark_inbox", (source, epoch, lane, upto))
 
     def put_meta(self, name: str, value: bytes) -> None:
         """See Tables."""

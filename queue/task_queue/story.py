@@ -15,6 +15,7 @@ from skerry.errors import SpecError
 from skerry.fence import Fence, parse_fence
 from skerry.ids import TaskId
 from skerry.messages import Outcome
+from task_queue.decisions import KeptDecision, told
 from task_queue.store import Attempt, StoryEvent
 from task_queue.task import TRANSITIONS, Event, State
 
@@ -46,13 +47,14 @@ class EventRow(msgspec.Struct, frozen=True):
 
 
 class Detail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an event has beside its time; see StoryEvent. A decision leaves out the task, of which it is."""
+    """What an event has beside its time; see StoryEvent."""
 
     fence: str = ""
     device: str = ""  #: where not the decision's
     node: str = ""
-    decision: Decision | None = None
+    decision: KeptDecision | None = None
     outcome: Outcome | None = None
+    is_as_started: bool = False  #: the outcome's node, device, its class and who decided are the start's
     error: str = ""
     runtime_s: float = 0.0
 
@@ -62,32 +64,82 @@ def packed_detail(detail: Detail | None) -> bytes | None:
     return None if detail is None else msgspec.json.encode(detail)
 
 
-def decided(decision: Decision | None) -> Decision | None:
-    """Return a decision as a detail keeps it."""
-    return None if decision is None else msgspec.structs.replace(decision, task_id="")
+def ending(outcome: Outcome, start: EventRow | None) -> Detail:
+    """Return the detail of an end; what the attempt's start has said already is left out."""
+    if start is None or start.what != Event.STARTED or _place_of(start) != _place_in(outcome):
+        return Detail(outcome=outcome)
+    return Detail(outcome=msgspec.structs.replace(outcome, **_NOWHERE), is_as_started=True)
 
 
-def event_of(row: EventRow, task_id: TaskId) -> StoryEvent:
-    """Return an event as people read it; of one that cannot be read any more, that it was there."""
+_NOWHERE = {"node": "", "device": "", "device_class": "", "decided_by": ""}
+
+
+def _place_in(outcome: Outcome) -> tuple[str, ...]:
+    return outcome.node, outcome.device, outcome.device_class, outcome.decided_by
+
+
+def _place_of(start: EventRow) -> tuple[str, ...] | None:
+    """Return where a decision has sent an attempt, as its outcome says it; None without one."""
+    detail = _detail_of(start)
+    decision = None if detail is None else detail.decision
+    if decision is None:
+        return None
+    chosen = (
+        one.device_class for one in decision.candidates if one.device == decision.device and not one.node
+    )
+    return decision.node or "", decision.device or "", next(chosen, ""), decision.by
+
+
+def _detail_of(row: EventRow) -> Detail | None:
+    """Return a detail, None when there is none or it cannot be read any more."""
+    try:
+        return None if row.detail is None else msgspec.json.decode(row.detail, type=Detail)
+    except MALFORMED:
+        return None
+
+
+def events_of(rows: Iterable[EventRow], task_id: TaskId) -> list[StoryEvent]:
+    """Return events as people read them, the oldest first; of one that cannot be read, that it was there."""
+    events: list[StoryEvent] = []
+    start: EventRow | None = None
+    for row in rows:
+        start = row if row.what == Event.STARTED else start
+        events.append(_event_of(row, task_id, start))
+    return events
+
+
+def _event_of(row: EventRow, task_id: TaskId, start: EventRow | None) -> StoryEvent:
     head = StoryEvent(what=row.what, at_wall_s=row.at_wall_s, on_s=row.on_s)
     if row.detail is None:
         return head
-    try:
-        detail = msgspec.json.decode(row.detail, type=Detail)
-        fence = parse_fence(detail.fence) if detail.fence else None
-    except (*MALFORMED, SpecError):
+    detail = _detail_of(row)
+    if detail is None:
         return msgspec.structs.replace(head, outcome=Outcome(status="unknown", error=DAMAGED), error=DAMAGED)
     decision = detail.decision
     return msgspec.structs.replace(
         head,
-        fence=fence,
+        fence=_fence_of(detail.fence),
         device=detail.device or (decision.device or "" if decision is not None else ""),
         node=detail.node,
-        decision=None if decision is None else msgspec.structs.replace(decision, task_id=task_id),
-        outcome=detail.outcome,
+        decision=told(decision, task_id),
+        outcome=_outcome_of(detail, start),
         error=detail.error,
         runtime_s=detail.runtime_s,
     )
+
+
+def _fence_of(text: str) -> Fence | None:
+    try:
+        return parse_fence(text) if text else None
+    except SpecError:
+        return None
+
+
+def _outcome_of(detail: Detail, start: EventRow | None) -> Outcome | None:
+    place = _place_of(start) if detail.is_as_started and start is not None else None
+    if detail.outcome is None or place is None:
+        return detail.outcome
+    return msgspec.structs.replace(detail.outcome, **dict(zip(_NOWHERE, place, strict=True)))
 
 
 def attempts_of(story: Iterable[StoryEvent]) -> tuple[Attempt, ...]:

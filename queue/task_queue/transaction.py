@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from skerry.decision import Decision
 from skerry.fence import Fence
 from skerry.ids import TaskId
 from skerry.messages import Lane, Outcome, PlacementRefused, TaskEnded, UpRow, row_of
@@ -27,7 +26,7 @@ from task_queue.story import (
     STORY_SLICE,
     Detail,
     EventRow,
-    decided,
+    ending,
     packed_detail,
     was_dropped,
 )
@@ -83,7 +82,7 @@ class Transaction:
         Raises InvalidTransition for one that the table does not hold.
         """
         check_transition(row.state, event, after)
-        moved = self._told(row, event.value, detail, state=after, **changes)
+        moved = self._told(row, event, detail, state=after, **changes)
         self.tables.move(moved, event, frozenset(changes))
         self.leases.discard(row.seq)
         self.book.count(row.state, -1)
@@ -146,7 +145,7 @@ class Transaction:
         outcome: Outcome,
         *,
         report: bool = True,
-        decision: Decision | None = None,
+        detail: Detail | None = None,
         **changes: Any,
     ) -> TaskRow:
         """End a task: its row, its story, its report and its successor, all in this commit."""
@@ -154,7 +153,7 @@ class Transaction:
             row,
             event,
             after,
-            detail=Detail(outcome=outcome, decision=decided(decision)),
+            detail=detail or ending(outcome, self._start_of(row)),
             ended_on_s=self.on_s,
             ended_wall_s=self.wall_s,
             **changes,
@@ -165,6 +164,10 @@ class Transaction:
             self.lose("task", _LOST[after], Amount(1, row.size_bytes))
         self.unblock(ended)
         return ended
+
+    def _start_of(self, row: TaskRow) -> EventRow | None:
+        """Return the start of a running row's attempt, where nothing was written of it since."""
+        return self.newest_event(row) if row.state is State.RUNNING else None
 
     def report_end(self, row: TaskRow, outcome: Outcome) -> None:
         """Queue the report of an end: under its placement (live), or of a node's own task (backlog)."""
