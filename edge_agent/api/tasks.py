@@ -60,6 +60,7 @@ async def submit(request: web.Request) -> web.StreamResponse:
     answer = await facade.submit(task)
     if isinstance(answer, Refused):
         raise refusal(answer)
+    await asyncio.sleep(answer.pause_s)  # it is safe on disk; where room gets short, the next one comes later
     if not answer.is_new:
         check_same(task, await facade.get(answer.task_id))
     return json_response(

@@ -251,10 +251,12 @@ class StoreFacade:
 
 
 @contextmanager
-def serving(home: Path, *, token: str) -> Iterator[tuple[StoreFacade, ServerThread]]:
+def serving(
+    home: Path, *, token: str, limits: Limits | None = None
+) -> Iterator[tuple[StoreFacade, ServerThread]]:
     """Serve the API over a queue in memory, on home/agent.sock and a free TCP port, for the block."""
     clock = ManualClock()
-    store = MemoryStore(now=clock.now(), wall_s=clock.wall_s)
+    store = MemoryStore(now=clock.now(), wall_s=clock.wall_s, limits=limits)
     facade = StoreFacade(store, clock, BlobStore(home / "blobs", 8 << 20, clock=clock))
 
     def build() -> web.Application:
