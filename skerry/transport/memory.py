@@ -42,6 +42,9 @@ class MemoryBroker:
         self._order = 0
         self._clients: dict[str, MemoryTransport] = {}
         self._partitioned: set[str] = set()
+        #: Clients to whom nothing arrives, and clients of whom nothing does: a broker that accepts and discards.
+        self.deaf: set[str] = set()
+        self.mute: set[str] = set()
         self._is_running = True
 
     # --- the clock -------------------------------------------------------------------------------------
@@ -156,11 +159,11 @@ class MemoryBroker:
                 continue
             self.at(
                 client.arrival_s(self.now_s, size, self.faults, self.rng, inward=inward),
-                lambda: self._arrive(client, arrive),
+                lambda: self._arrive(client, arrive, inward=inward),
             )
 
-    def _arrive(self, client: MemoryTransport, arrive: Callable[[], None]) -> None:
-        if client.client_id in self._partitioned:
+    def _arrive(self, client: MemoryTransport, arrive: Callable[[], None], *, inward: bool) -> None:
+        if client.client_id in self._partitioned or client.client_id in (self.deaf if inward else self.mute):
             self.dropped += 1
         else:
             arrive()

@@ -84,10 +84,11 @@ class Node:
         behave: Callable[[Job, Random], Behaviour],
         effect: Callable[[Node, Job, str], None],
         remote: Callable[[Node], Remote | None] = lambda node: None,
+        hardware: str = "",
     ) -> None:
-        """home: the node's disk.  behave, effect: see EmulatedExecutor."""
+        """home: the node's disk.  behave, effect: see EmulatedExecutor.  hardware: the machine's own name."""
         self.world, self.plan, self.home = world, plan, home
-        self.machine = Machine(plan.name, world.now_s)
+        self.machine = Machine(hardware or plan.name, world.now_s)
         self.process = world.process(self.machine)
         self.enrolment, self.key = enrolment, key
         self.agent: Agent | None = None
@@ -97,6 +98,7 @@ class Node:
         #: Called with each commit of whatever agent runs here.
         self.committed: Callable[[Node, Sequence[Operation], Sequence[Answer]], None] = lambda *seen: None
         self.commit_s: Callable[[], float] | None = None
+        self.disk_refuses = ""
         self._behave, self._effect, self._remote = behave, effect, remote
         self._rng = world.rng(f"node {plan.name}")
         self._profile = RememberedProfile()
@@ -139,6 +141,10 @@ class Node:
         if self.writer is not None:
             self.writer.commit_s = commit_s or (lambda: COMMIT_S)
 
+    def refuse_writes(self, why: str) -> None:
+        """Have the disk refuse every commit for this reason; empty: it takes them again."""
+        self.disk_refuses = why
+
     def ask(self, question: Callable[[Agent], Coroutine[Any, Any, _T]], then: Callable[[_T], None]) -> None:
         """Ask the running agent as its interface does; `then` hears the answer, if one comes."""
         agent, loop = self.agent, self.process.loop
@@ -158,6 +164,7 @@ class Node:
         )
         self.writer = VirtualWriter(store, clock, loop)
         self.writer.committed = lambda ops, answers: self.committed(self, ops, answers)
+        self.writer.refuses = lambda: self.disk_refuses
         if self.commit_s is not None:
             self.writer.commit_s = self.commit_s
         profile = RuntimeProfile()
@@ -179,7 +186,7 @@ class Node:
                 devices=plan.devices,
                 cpu_millicores=plan.cpu_millicores,
                 memory_bytes=plan.memory_bytes,
-                hardware_id=f"hw-{plan.name}",
+                hardware_id=f"hw-{self.machine.name}",
             ),
             executors=self._executors(),
             decider=PolicyDecider(guard, scheduler, profile, clock.wall_s),

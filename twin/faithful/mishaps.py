@@ -54,6 +54,10 @@ def _start(stage: Stage, fault: faults.Fault, nodes: list[Node]) -> list[Ends | 
             return [_cut(stage, node) for node in nodes]
         case faults.Partition():
             return [_partition(stage, node) for node in nodes]
+        case faults.Deaf():
+            return [_listed(stage.world.network.deaf, node) for node in nodes]
+        case faults.Mute():
+            return [_listed(stage.world.network.mute, node) for node in nodes]
         case faults.Wire():
             return [_wire(stage, fault)]
         case faults.BrokerCrash():
@@ -66,6 +70,10 @@ def _start(stage: Stage, fault: faults.Fault, nodes: list[Node]) -> list[Ends | 
             return [_kill(stage, node) for node in nodes]
         case faults.SlowDisk():
             return [_slow(node, fault.commit_s) for node in nodes]
+        case faults.DiskFull():
+            return [_fill(node) for node in nodes]
+        case faults.Clone():
+            return [_clone(stage, node) for node in nodes]
         case faults.ClockStep():
             for node in nodes:
                 node.machine.step_wall(fault.by_s)
@@ -88,6 +96,23 @@ def _partition(stage: Stage, node: Node) -> Ends:
     network = stage.world.network
     network.partition(node.client_id)
     return lambda: network.heal(node.client_id)
+
+
+def _listed(clients: set[str], node: Node) -> Ends:
+    clients.add(node.client_id)
+    return lambda: clients.discard(node.client_id)
+
+
+def _fill(node: Node) -> Ends:
+    node.refuse_writes("the disk is full (emulated)")
+    return lambda: node.refuse_writes("")
+
+
+def _clone(stage: Stage, node: Node) -> Ends:
+    """Start a copy of the disk on another machine: the same name, key and database, other hardware."""
+    clone = stage.copy_of(node)
+    clone.start()
+    return clone.kill
 
 
 def _wire(stage: Stage, fault: faults.Wire) -> Ends:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from cloud_coordinator.writer import Answer as CoreAnswer
 from cloud_coordinator.writer import CoreThread, Job
 from skerry.clock import Clock
-from skerry.errors import QueueError
+from skerry.errors import QueueError, StorageFailed
 from task_queue.mailbox import Mailbox, letter_of
 from task_queue.operations import Answer, Operation
 from task_queue.store import Store
@@ -44,6 +44,7 @@ class VirtualWriter(StoreWriter):
         self._is_syncing = False
         self._is_dead = False
         self.commit_s: Callable[[], float] = lambda: COMMIT_S
+        self.refuses: Callable[[], str] = lambda: ""  #: why the disk takes nothing now
         #: Called with each commit, once the store has answered.
         self.committed: Callable[[Sequence[Operation], Sequence[Answer]], None] = lambda ops, answers: None
 
@@ -91,6 +92,8 @@ class VirtualWriter(StoreWriter):
         """See StoreWriter: one that fails alone fails for itself only."""
         merged = [op for ops, _ in batch for op in ops]
         try:
+            if why := self.refuses():
+                raise StorageFailed(why)
             answers = self._store.apply(merged, now=self._clock.now())
         except Exception as error:
             if len(batch) == 1:

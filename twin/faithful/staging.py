@@ -6,6 +6,7 @@ Owns how a scenario's words become parts. What goes wrong on it is mishaps.py's.
 from __future__ import annotations
 
 import hashlib
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
@@ -54,6 +55,7 @@ class Stage:
         )
         self.witness = Witness(self.world.now_s, self._cloud_mark)
         self.log: Callable[[str], None] = lambda line: None
+        self.copies = 0
         self.faulty: set[str] = set()  #: nodes whose devices fail every attempt
         self.nodes = {name: self._node(group, name) for group in scenario.group for name in names_of(group)}
         self.producers = self._producers()
@@ -72,6 +74,23 @@ class Stage:
         for producer in self.producers:
             producer.start(LOAD_BEGINS_S)
         self.world.run(LOAD_BEGINS_S)
+
+    def copy_of(self, node: Node) -> Node:
+        """Return a machine with a copy of the node's disk: same name, key and database, other hardware."""
+        self.copies += 1
+        home = self.home / f"{node.name}.copy-{self.copies}"
+        shutil.copytree(node.home, home)
+        (home / "owner.lock").unlink(missing_ok=True)
+        return Node(
+            self.world,
+            node.plan,
+            home,
+            enrolment=node.enrolment,
+            key=node.key,
+            behave=lambda job, rng: self._behave(node.name, job, rng),
+            effect=lambda *seen: None,
+            hardware=home.name,
+        )
 
     def start(self, node: Node) -> None:
         """Start a node's agent, with the witness watching."""
