@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -62,9 +61,7 @@ async def submit_batch(request: web.Request) -> web.StreamResponse:
         raise problem(413, f"a batch of {len(documents)} tasks; the limit is {BATCH_LIMIT}: send several")
     read = [_read(document, request) for document in documents]
     tasks = [task for task in read if isinstance(task, TaskSpec)]
-    given_all = await request.app[FACADE].submit_many(tasks) if tasks else ()
-    given = iter(given_all)
-    await asyncio.sleep(max((one.pause_s for one in given_all if isinstance(one, Enqueued)), default=0.0))
+    given = iter(await request.app[FACADE].submit_many(tasks) if tasks else ())
     answers = []
     for task in read:
         answers.append(await _answer(request, task, next(given)) if isinstance(task, TaskSpec) else task)
