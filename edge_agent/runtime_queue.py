@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from edge_agent.api.story import story_of
+from edge_agent.api.story import story_view
 from edge_agent.queue_report import LAST_CHECK, queue_details
 from edge_agent.runtime_build import queue_limits
 from edge_agent.runtime_door import refuse_at_the_door
@@ -31,6 +31,8 @@ from task_queue.operations import (
     Replay,
 )
 from task_queue.recurring_row import RecurringRecord
+from task_queue.sqlite_store import SqliteStore
+from task_queue.store import Store
 
 if TYPE_CHECKING:
     from edge_agent.core.state import State as CoreState
@@ -81,8 +83,12 @@ class QueueQuestions:
 
     async def story(self, task_id: TaskId) -> StoryView | None:
         """See AgentFacade."""
-        record = await asyncio.wrap_future(self.parts.writer.read(lambda store: store.get(task_id)))
-        return None if record is None else story_of(record)
+
+        def ask(store: Store) -> StoryView | None:
+            record = store.get(task_id)
+            return None if record is None else story_view(record, store.story(task_id))
+
+        return await asyncio.wrap_future(self.parts.writer.read(ask))
 
     async def recurring(self) -> Sequence[RecurringRecord]:
         """See AgentFacade."""
@@ -121,10 +127,12 @@ class QueueQuestions:
 
     async def check_queue(self) -> QueueCheck:
         """See AgentFacade. What was found is kept for the next look."""
-        from task_queue.inspection import check_file
+        from task_queue.inspection import check_in_use
 
         began = time.monotonic()
-        checked = await asyncio.to_thread(check_file, self._database)
+        checked = await asyncio.to_thread(check_in_use, self._database)
+        if checked.damage is not None and isinstance(self.parts.store, SqliteStore):
+            self.parts.store.suspect(checked.damage)
         found = QueueCheck(
             is_whole=not checked.findings,
             findings=checked.findings,

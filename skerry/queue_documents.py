@@ -86,11 +86,14 @@ class ReplayAnswer(Document, frozen=True, kw_only=True):
 
 
 class StoryEvent(Document, frozen=True, kw_only=True):
-    """One thing that happened to a task. on_s: the store's powered-on seconds; detail: as it applies."""
+    """One thing that happened to a task. on_s: powered-on seconds of the store, where they were kept.
+
+    detail: fence, device, node, decision, outcome, error, runtime_s: as they apply.
+    """
 
     what: str
     at_wall_s: float
-    on_s: float = 0.0
+    on_s: float | None = None
     detail: Mapping[str, Any] = {}
 
 

@@ -11,7 +11,7 @@ from aiohttp import web
 
 from edge_agent.api.app import build_agent_app
 from edge_agent.api.changes import Changes
-from edge_agent.api.story import story_of
+from edge_agent.api.story import story_view
 from edge_agent.queue_report import queue_details
 from skerry.blobs import BlobStore
 from skerry.clock import Clock
@@ -129,7 +129,7 @@ class StoreFacade:
     async def story(self, task_id: TaskId) -> StoryView | None:
         """Say what happened to a task."""
         record = self._store.get(task_id)
-        return None if record is None else story_of(record)
+        return None if record is None else story_view(record, self._store.story(task_id))
 
     async def recurring(self) -> Sequence[RecurringRecord]:
         """Read the recurring tasks."""

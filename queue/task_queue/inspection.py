@@ -15,8 +15,9 @@ import msgspec
 
 from skerry.clock import Instant
 from skerry.database import pragma, refuse_newer, translated
-from skerry.errors import StorageFailed
+from skerry.errors import StorageFailed, StoreDamaged
 from skerry.sql import load_schema
+from task_queue.file_check import FileCheck
 from task_queue.queries import PACKAGE, statements
 from task_queue.recurring_row import RecurringRecord
 from task_queue.rows import Book, depth_of
@@ -28,13 +29,19 @@ from task_queue.watermarks import Usage
 
 #: Findings of a check that are told; a file that is badly damaged has no end of them.
 FINDINGS_LIMIT = 20
+#: A check beside an owner's work ends after this, seconds.
+CHECK_LIMIT_S = 3600.0
 
 
 class Checked(msgspec.Struct, frozen=True, kw_only=True):
-    """What a check found; no findings: the file is whole. rows: tasks that were counted."""
+    """What a check found; no findings: the file is whole.
+
+    rows: tasks that were counted; damage: what the owner of the store must deal with.
+    """
 
     findings: tuple[str, ...]
     rows: int = 0
+    damage: StoreDamaged | None = None
 
 
 class StoppedQueue:
@@ -100,10 +107,25 @@ def schema_known() -> int:
     return len(load_schema(PACKAGE))
 
 
-def check_file(path: Path) -> Checked:
-    """Check every table with its indexes, then whether the counters say what the rows do.
+def check_in_use(path: Path) -> Checked:
+    """Check a file whose owner works on it: in turns, letting go of the write-ahead log when that grows."""
+    found: list[StoreDamaged] = []
+    check = FileCheck(path, found.append)
+    is_over = check.wait(CHECK_LIMIT_S)
+    check.stop()
+    if found:
+        return Checked(findings=(str(found[0]),), damage=found[0])
+    if not is_over or not check.tables:
+        return Checked(findings=("the check was not finished: it could not read the file in time",))
+    with translated(path):
+        rows, miscounted = _check_counters(path)
+    return Checked(findings=tuple(miscounted[:FINDINGS_LIMIT]), rows=rows)
 
-    Each table is a transaction of its own: between two of them the write-ahead log can be emptied.
+
+def check_file(path: Path) -> Checked:
+    """Check the file of an owner that does not run: every table with its indexes, then the counters.
+
+    Nothing is written, and it may lie on a medium that cannot be written.
     Raises StorageFailed when the file cannot be opened at all.
     """
     findings: list[str] = []

@@ -400,6 +400,10 @@ class SqliteStore:
         self._repair.check_file(self._now)
         return False
 
+    def suspect(self, damage: StoreDamaged) -> None:
+        """Take note of damage that was found from outside; the next tidy() deals with it. From any thread."""
+        self._repair.suspect(damage)
+
     def check(self, timeout_s: float) -> bool:
         """Go through the whole file now, and deal with what is found; False when time did not suffice.
 

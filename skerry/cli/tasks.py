@@ -137,15 +137,17 @@ def story(client: Client, task_id: TaskIdArgument, *, as_json: JsonOption = Fals
         print_json(told)
         return
     typer.echo(f"{told.task_id}  {told.kind}  {told.state}")
-    first = told.events[0].on_s if told.events else 0.0
+    before: float | None = None
     for event in told.events:
-        typer.echo(_event_line(event, first))
+        typer.echo(_event_line(event, before))
+        before = event.on_s
 
 
-def _event_line(event: StoryEvent, first_on_s: float) -> str:
-    after = f"+{duration(round(event.on_s - first_on_s, 3))}" if event.on_s > first_on_s else ""
-    words = [f"{name} {_short(value)}" for name, value in event.detail.items() if value not in (None, "", {})]
-    return f"{utc(event.at_wall_s):<20}  {after:>12}  {event.what:<12}  {', '.join(words)}".rstrip()
+def _event_line(event: StoryEvent, before_on_s: float | None) -> str:
+    """One line; the powered-on time since the event before stands beside the moment."""
+    waited = "" if event.on_s is None or before_on_s is None else f"+{duration(event.on_s - before_on_s)}"
+    words = [f"{name} {_short(value)}" for name, value in event.detail.items()]
+    return f"{utc(event.at_wall_s):<20}  {waited:>10}  {event.what:<12}  {', '.join(words)}".rstrip()
 
 
 def _short(value: object) -> str:

@@ -340,6 +340,31 @@ def test_a_check_beside_the_work_finds_a_whole_queue_and_is_remembered(start: St
         client.queue()
 
 
+def test_damage_that_a_check_finds_is_dealt_with_by_the_running_agent(start: Start, tmp_path: Path) -> None:
+    _, client = start(tmp_path)
+    list(client.submit_many(waiting_task() for _ in range(400)))
+    path = tmp_path / "data" / DATABASE
+    deadline = time.monotonic() + PATIENCE_S
+    while client.queue().log_bytes:
+        assert time.monotonic() < deadline
+        time.sleep(
+            0.1
+        )  # the idle agent writes its log into the file after some seconds; polled with a deadline
+    pages = path.stat().st_size // 4096
+    with path.open("r+b") as file:
+        for page in range(pages // 2, pages // 2 + 3):
+            file.seek(page * 4096)
+            file.write(b"\xa5" * 4096)
+
+    found = client.check_queue()
+    while not client.check_queue().is_whole:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)  # the agent gives the file up in its own time; polled with a deadline
+
+    assert not found.is_whole
+    assert client.run(TaskSpec(spec=CommandSpec(argv=("true",))), timeout_s=PATIENCE_S).status == "succeeded"
+
+
 def test_a_recurring_task_runs_at_a_real_agent_and_goes_on_after_a_kill(start: Start, tmp_path: Path) -> None:
     process, client = start(tmp_path)
     task = {"spec": {"executor": "command", "argv": ["true"]}, "kind": "tick"}
