@@ -7,7 +7,6 @@ measured; knows nothing of how rounds are carried.
 from __future__ import annotations
 
 import contextlib
-import statistics
 import tempfile
 import time
 from collections.abc import Iterator
@@ -17,6 +16,7 @@ import msgspec
 import psutil
 
 from benchmarks.harness import Baseline, BenchmarkError, Goal, Result, Run, result
+from benchmarks.memory import SETTLE_S, resident_mb, steady_mb
 from skerry.cli.demo.brokers import start_broker
 from skerry.cli.demo.fleet import Fleet, NodePlan
 from skerry.cli.demo.round_cloud import Operator
@@ -32,7 +32,6 @@ PLANS = (
 #: The coordinator's judgement of what ppo makes is not measured: as little of it as can be.
 _COORDINATOR = {"policies.scenarios": 4, "policies.devices": "8", "federation.scenarios": 4}
 _CHILD = "federation.edge_child"
-_SETTLE_S = 2.0  # heartbeats and first state have gone out; what is left is what an idle node costs
 _LOOK_S = 0.01  # the null child lives about a second
 _PATIENCE_S = 120.0
 _ARRIVALS = 80  #: what ppo needs by default to train
@@ -51,7 +50,11 @@ class Most(msgspec.Struct, frozen=True, kw_only=True):
 
 def measure(run: Run) -> Iterator[Result]:
     """Measure the idle agents, then the one that takes part while its child trains: null, then ppo."""
-    with tempfile.TemporaryDirectory(prefix="skerry-bench-") as directory, _fleet(Path(directory)) as fleet:
+    plans = PLANS if not run.quick else tuple(plan for plan in PLANS if plan.name == _TRAINS)
+    with (
+        tempfile.TemporaryDirectory(prefix="skerry-bench-") as directory,
+        _fleet(Path(directory), plans) as fleet,
+    ):
         yield _idle(fleet)
         found = [_train(fleet, "null") for _ in range(run.size(3, 1))]
         agent, child = max(one.agent_mb for one in found), max(one.child_mb for one in found)
@@ -65,16 +68,16 @@ def measure(run: Run) -> Iterator[Result]:
             "federation.rss.child_null_mb", "resident memory of the null child, at most", child, "MB"
         )
         if run.quick:
-            run.leave_out("memory of the child that trains the policy (ppo)")
+            run.leave_out("memory without training, and of the child that trains the policy (ppo)")
         else:
             yield from _ppo(fleet)
 
 
 @contextlib.contextmanager
-def _fleet(directory: Path) -> Iterator[Fleet]:
+def _fleet(directory: Path, plans: tuple[NodePlan, ...]) -> Iterator[Fleet]:
     broker = start_broker(directory / "broker")
     try:
-        with Fleet(directory, broker, PLANS, directory / "witness.txt", coordinator=_COORDINATOR) as fleet:
+        with Fleet(directory, broker, plans, directory / "witness.txt", coordinator=_COORDINATOR) as fleet:
             fleet.start()
             yield fleet
     finally:
@@ -86,14 +89,15 @@ def _idle(fleet: Fleet) -> Result:
     for agent in fleet.agents.values():
         agent.stop()
         agent.start()
-    time.sleep(_SETTLE_S)
+    time.sleep(SETTLE_S)
+    plain = [steady_mb(agent.pid) for name, agent in fleet.agents.items() if name == _PLAIN]
     return result(
         "federation.rss.agent_idle_mb",
         "resident memory of an idle agent that takes part in rounds",
-        _agent_mb(fleet, _TRAINS),
+        steady_mb(fleet.agents[_TRAINS].pid),
         "MB",
         goal=Goal("<=", 70.0),
-        baseline=Baseline(what="the same agent with training off", value=_agent_mb(fleet, _PLAIN)),
+        baseline=Baseline(what="the same agent with training off", value=plain[0]) if plain else None,
     )
 
 
@@ -101,7 +105,7 @@ def _ppo(fleet: Fleet) -> Iterator[Result]:
     with Client(socket=fleet.data_dir(_TRAINS) / "agent.sock") as client:
         for task in [client.submit({**_TASK, "kind": f"k{n % 3}"}) for n in range(_ARRIVALS)]:
             task.result(_PATIENCE_S)
-    before = Baseline(what="before, its tasks done", value=_agent_mb(fleet, _TRAINS))
+    before = Baseline(what="before, its tasks done", value=steady_mb(fleet.agents[_TRAINS].pid))
     most = _train(fleet, "ppo")
     yield result(
         "federation.rss.agent_training_ppo_mb",
@@ -130,11 +134,11 @@ def _train(fleet: Fleet, trainer: str) -> Most:
 def _watch(agent_pid: int) -> Most:
     agent = psutil.Process(agent_pid)
     child = _child(agent)
-    agent_mb, child_mb = [_mb(agent)], [0.0]
+    agent_mb, child_mb = [resident_mb(agent)], [0.0]
     with contextlib.suppress(psutil.NoSuchProcess):
-        while size := _mb(child):  # 0: it has ended and is not reaped yet
+        while size := resident_mb(child):  # 0: it has ended and is not reaped yet
             child_mb.append(size)
-            agent_mb.append(_mb(agent))
+            agent_mb.append(resident_mb(agent))
             time.sleep(_LOOK_S)  # sampling another process: nothing here could be waited on
     return Most(agent_mb=max(agent_mb), child_mb=max(child_mb))
 
@@ -159,12 +163,3 @@ def _check(operator: Operator, name: str) -> None:
         time.sleep(0.1)  # polling another process
     if [one.state for one in view.participants] != ["accepted"]:
         raise BenchmarkError(f"run {name} is {view.state}: {view.reason or view.refused}")
-
-
-def _agent_mb(fleet: Fleet, name: str) -> float:
-    process = psutil.Process(fleet.agents[name].pid)
-    return statistics.median(_mb(process) for _ in range(5))
-
-
-def _mb(process: psutil.Process) -> float:
-    return float(process.memory_info().rss) / 1e6

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from benchmarks.fleet import running_fleet
 from benchmarks.harness import Result, Run
-from benchmarks.spine import durability, footprint, latency, placement, start
+from benchmarks.spine import durability, footprint, latency, learned, placement, start
 
 
 def measure(run: Run) -> Iterator[Result]:
-    """Measure an idle fleet first, then a working one, then starts, then the store alone."""
+    """Measure an idle fleet first, a working one, starts, one with a policy, then the store alone."""
     if run.trace is not None:
         run.say("spine replays no recorded workload: --trace is not used")
     with tempfile.TemporaryDirectory(prefix="skerry-bench-") as directory:
@@ -27,4 +27,5 @@ def measure(run: Run) -> Iterator[Result]:
             yield from footprint.loaded(run, fleet)
             yield from placement.measure(run, fleet)
             yield from start.measure(run, fleet)
+            yield from learned.measure(run, fleet)
         yield from durability.measure(run, Path(directory))

@@ -11,14 +11,25 @@ from benchmarks.spine import measure
 
 #: Figures of which every one must come: a benchmark that silently lost one would still look well.
 EXPECTED = {
-    "spine.memory.agent_mib",
-    "spine.memory.child_mib",
+    "spine.memory.agent_mb",
+    "spine.memory.agent_anonymous_mb",
+    "spine.memory.child_mb",
+    "spine.memory.policy_idle_mb",
+    "spine.memory.policy_busy_mb",
+    "spine.memory.policy_peak_mb",
     "spine.command.p50_ms",
     "spine.onnx.p50_ms",
     "spine.placement.p50_ms",
     "spine.start.ready_s",
     "spine.submits.waiters_1_per_s",
     "spine.submits.waiters_64_per_s",
+}
+#: Parts and maxima of what stands beside a peer.
+WITHOUT_PEER = {
+    "spine.memory.agent_anonymous_mb",
+    "spine.memory.child_mb",
+    "spine.memory.policy_busy_mb",
+    "spine.memory.policy_peak_mb",
 }
 
 
@@ -42,4 +53,5 @@ def test_the_spine_yields_every_figure_with_its_baseline() -> None:
     assert len(found) == len(results)
     assert found.keys() >= EXPECTED
     assert all(one.value > 0 for one in results if one.id != "spine.submits.overhead_ms")
-    assert all(found[name].baseline for name in EXPECTED - {"spine.memory.child_mib"})
+    assert all(found[name].baseline for name in EXPECTED - WITHOUT_PEER)
+    assert found["spine.memory.policy_idle_mb"].value < found["spine.memory.policy_peak_mb"].value
