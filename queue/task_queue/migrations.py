@@ -30,7 +30,8 @@ _ENDED = {"failed": "exhausted"}
 #: A task's state → the event that ended it outside an attempt.
 _EVENT_OF_STATE = {"done": "returned", "dead": "exhausted", "unknown": "expired"}
 
-_Event = tuple[str, float, float | None, bytes | None]
+#: at_wall_s, on_s, what, detail
+_Event = tuple[float, float | None, str, bytes | None]
 
 
 def schema() -> Schema:
@@ -89,18 +90,18 @@ def _story(db: apsw.Connection, task: _OldTask) -> Iterator[_Event]:
             yield _went_on(at_wall_s, ended, error, runtime_s)
         at_wall_s = started_wall_s
         ended, error, runtime_s = its_end
-        yield "started", at_wall_s, None, _json(fence=fence, device=device, decision=_value(decision))
+        yield at_wall_s, None, "started", _json(fence=fence, device=device, decision=_kept(decision))
     ends_with = ended in _ENDS_WITH.get(task.state, ()) and error == _error(task.outcome)
     if ended and not ends_with:
         yield _went_on(at_wall_s, ended, error, runtime_s)
     if task.decision is not None:
-        yield "noted", at_wall_s, None, _json(decision=_value(task.decision))
+        yield at_wall_s, None, "noted", _json(decision=_kept(task.decision))
     if task.ended_on_s is not None:
         yield _end(task, ended if ends_with else "", at_wall_s)
 
 
 def _went_on(at_wall_s: float, ended: str, error: str, runtime_s: float) -> _Event:
-    return _WENT_ON.get(ended, ended), at_wall_s, None, _json(error=error, runtime_s=runtime_s)
+    return at_wall_s, None, _WENT_ON.get(ended, ended), _json(error=error, runtime_s=runtime_s)
 
 
 def _end(task: _OldTask, ended: str, at_wall_s: float) -> _Event:
@@ -108,12 +109,35 @@ def _end(task: _OldTask, ended: str, at_wall_s: float) -> _Event:
     if task.state == "cancelled" and task.outcome is None:
         what = "dropped"
     detail = None if task.outcome is None else _json(outcome=msgspec.Raw(task.outcome))
-    return what, task.ended_wall_s or at_wall_s, task.ended_on_s, detail
+    return task.ended_wall_s or at_wall_s, task.ended_on_s, what, detail
 
 
 def _error(outcome: bytes | None) -> str:
     value = _value(outcome)
     return str(value.get("error", "")) if isinstance(value, dict) else ""
+
+
+def _kept(decision: bytes | None) -> dict[str, Any] | None:
+    """Return a decision in the form in which version 3 keeps it."""
+    value = _value(decision)
+    if not isinstance(value, dict):
+        return None
+    kept = {_KEPT.get(name, name): each for name, each in value.items() if name != "task_id"}
+    kept["candidates"] = [
+        [
+            one.get("device", ""),
+            one.get("device_class", "cpu"),
+            one.get("score"),
+            one.get("expected_s"),
+            one.get("verdicts", []),
+            "" if one.get("node") == value.get("node") else one.get("node", ""),
+        ]
+        for one in value.get("candidates", ())
+    ]
+    return kept
+
+
+_KEPT = {"decided_by": "by", "gate_state": "gate", "gap_to_bound": "gap"}
 
 
 def _value(body: bytes | None) -> Any:

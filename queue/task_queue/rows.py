@@ -195,7 +195,7 @@ def record_of(row: TaskRow, body: bytes, story: Sequence[EventRow]) -> TaskRecor
 
 def story_of(row: TaskRow, story: Sequence[EventRow]) -> tuple[StoryEvent, ...]:
     """Return a task's story for people, its acceptance first.  story: its events, the oldest first."""
-    accepted = StoryEvent(what=ACCEPTED, at_wall_s=row.accepted_wall_s, node=row.home_node)
+    accepted = StoryEvent(what=ACCEPTED, at_wall_s=row.accepted_wall_s)
     return (accepted, *events_of(story, row.task_id))
 
 
