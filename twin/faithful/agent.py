@@ -6,6 +6,7 @@ Owns starting, killing and asking; decides nothing about when. Devices are emula
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,6 +24,7 @@ from policy.baselines.registry import make_scheduler
 from policy.guard.without_engine import AllowAll
 from policy.profile import Measured, RuntimeProfile
 from skerry.blobs import BlobStore
+from skerry.errors import QueueError
 from skerry.identity import Enrolment, PrivateKey
 from skerry.lock import DirectoryLock
 from skerry.node import Device, Inventory
@@ -146,13 +148,14 @@ class Node:
         self.disk_refuses = why
 
     def ask(self, question: Callable[[Agent], Coroutine[Any, Any, _T]], then: Callable[[_T], None]) -> None:
-        """Ask the running agent as its interface does; `then` hears the answer, if one comes."""
+        """Ask the running agent as its interface does; `then` hears the answer, if it is not an error."""
         agent, loop = self.agent, self.process.loop
         if agent is None or loop is None:
             return
 
         async def job() -> None:
-            then(await question(agent))
+            with suppress(QueueError):  # the interface would say so, and the application asks again
+                then(await question(agent))
 
         loop.run_inside(lambda: loop.create_task(job()))
 

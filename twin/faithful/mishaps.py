@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 
+from cloud_coordinator.core.events import NodeReleased
 from skerry.transport.memory import Faults
 from twin.faithful.agent import Node
 from twin.faithful.staging import LOAD_BEGINS_S, Stage
@@ -112,7 +113,12 @@ def _clone(stage: Stage, node: Node) -> Ends:
     """Start a copy of the disk on another machine: the same name, key and database, other hardware."""
     clone = stage.copy_of(node)
     clone.start()
-    return clone.kill
+
+    def end() -> None:
+        clone.kill()
+        stage.cloud.tell(NodeReleased(node.name))  # the operator has looked into it
+
+    return end
 
 
 def _wire(stage: Stage, fault: faults.Wire) -> Ends:
