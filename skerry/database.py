@@ -45,7 +45,7 @@ def translated(path: Path) -> Iterator[None]:
         raise StorageFailed(
             f"{path}: the disk, or this file's share of it, is full; free some space", path=path
         ) from error
-    except (apsw.CorruptError, apsw.NotADBError) as error:
+    except (apsw.CorruptError, apsw.NotADBError, UnicodeDecodeError) as error:
         raise StoreDamaged(
             f"{path} is damaged ({error}); restore a backup, or stop the service and move the file aside "
             "to begin anew",

@@ -26,6 +26,9 @@ _TURN_S = 0.02
 _STEPS = 2000
 #: A table is begun again later when the log, which cannot be emptied meanwhile, has grown by this. Bytes.
 _LOG_GROWTH = 8 * 1024 * 1024
+#: Up to this size a file is checked whole, with its free pages and pointer map. Bytes.
+_SMALL_BYTES = 64 * 1024 * 1024
+_EVERYTHING = ""
 
 
 class FileCheck:
@@ -74,30 +77,34 @@ class FileCheck:
                     self.tables.append(table)
 
     def _names(self) -> list[str]:
+        """Return what is checked in one go each: all of a file that is small, else its tables one by one."""
+        if self._path.stat().st_size <= _SMALL_BYTES:
+            return [_EVERYTHING]
         db = open_read_only(self._path)
         try:
             found = db.execute(
                 "SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY rootpage"
             ).fetchall()
-            return [str(name) for (name,) in found]
+            return ["sqlite_schema", *(str(name) for (name,) in found)]
         finally:
             db.close()
 
     def _check_table(self, table: str) -> bool:
         """Check a table with its indexes; False when it must be begun again."""
-        db = open_read_only(self._path)
+        db = _open(self._path)
         try:
             self._turn_ends_s = time.monotonic() + _TURN_S
             self._log_limit = log_bytes(self._path) + _LOG_GROWTH
             db.set_progress_handler(self._rest, _STEPS)
-            found = db.execute(f"PRAGMA integrity_check('{table}')").fetchall()
+            which = f"('{table}')" if table else ""
+            found = db.execute(f"PRAGMA integrity_check{which}").fetchall()
         except apsw.InterruptError:
             return False
         finally:
             db.close()
         wrong = [str(line) for (line,) in found if line != "ok"]
         if wrong:
-            raise StoreDamaged(f"{self._path}, table {table}: {'; '.join(wrong[:3])}", path=self._path)
+            raise StoreDamaged(f"{self._path} {table}: {'; '.join(wrong[:3])}", path=self._path)
         return True
 
     def _rest(self) -> bool:
@@ -106,3 +113,11 @@ class FileCheck:
             time.sleep(_TURN_S)  # beside work that is waited for, this is not
             self._turn_ends_s = time.monotonic() + _TURN_S
         return self._is_stopping or log_bytes(self._path) > self._log_limit
+
+
+def _open(path: Path) -> apsw.Connection:
+    """Return a connection that only reads, but could write: else SQLite leaves the CHECK constraints out."""
+    db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    db.execute("PRAGMA query_only = ON").fetchall()
+    return db

@@ -108,6 +108,7 @@ class MemoryStore:
             wall_s=self._wall_s(),
             limits=self._limits,
             reports=self._reports,
+            epoch=self._epoch,
             measure=self.usage,
             sent=self._sent,
             was_short=level(self.usage(), self._limits) >= Level.SLOWED,

@@ -166,10 +166,14 @@ class AppendOutbox(_Value, frozen=True, kw_only=True):
 
 
 class TrimOutbox(_Value, frozen=True, kw_only=True):
-    """The other side's application has committed everything of `lane` up to `upto`."""
+    """The other side's application has committed everything of `lane` up to `upto`.
+
+    epoch: of the store whose numbers these are; another store has given them to other rows. Empty: this one's.
+    """
 
     lane: Lane
     upto: int
+    epoch: str = ""
 
 
 class CountLoss(_Value, frozen=True, kw_only=True):

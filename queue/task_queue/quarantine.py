@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shutil
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,12 +101,12 @@ def replaced(database: Path) -> None:
     sync(database.parent)
 
 
-def prune(database: Path, *, limit_bytes: int, spare: str = "") -> None:
-    """Remove the oldest copies beyond the number kept and the bytes they may take, except the one named."""
+def prune(database: Path, *, limit_bytes: int, spare: Collection[str] = ()) -> None:
+    """Remove the oldest copies beyond the number kept and the bytes they may take, except those named."""
     kept, size = 0, 0
     for copy in reversed(copies(database)):
         size += copy.size_bytes
-        if copy.name == spare or (kept < COPIES and size <= limit_bytes):
+        if copy.name in spare or (kept < COPIES and size <= limit_bytes):
             kept += 1
         else:
             shutil.rmtree(copy.folder)

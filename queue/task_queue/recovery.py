@@ -8,31 +8,41 @@ from __future__ import annotations
 import secrets
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import apsw
 import msgspec
 
 from skerry.database import translated, upgrade
 from skerry.durable import sync
+from skerry.errors import StoreDamaged
 from task_queue import quarantine
 from task_queue.damage import MARK, PAGE_BYTES, schema_shapes
 from task_queue.migrations import schema
 from task_queue.quarantine import Copy
 from task_queue.raw_pages import RawPages
 from task_queue.remains import Remains, remains_of
-from task_queue.rows import Book
-from task_queue.salvage import PROGRESS, Progress, Salvage
+from task_queue.rows import Book, book_of, sealed_book
+from task_queue.salvage import EPOCHS, PROGRESS, Progress, Salvage
 
 _COUNTERS = ("by_state", "outbox", "outbox_seq", "trimmed", "by_class")
 #: Left between the numbers of the old rows and of new ones: those of its last commits may be lost.
 _GAP = 1000
+_EPOCHS_KEPT = 8
 
 
-def start_over(path: Path, copy: Copy, *, wall_s: float, book: Book | None = None, session: int = 0) -> None:
+class OldStore(NamedTuple):
+    """What a store hands on to the one that takes its place."""
+
+    book: Book
+    session: int
+    epoch: str
+
+
+def start_over(path: Path, copy: Copy, *, wall_s: float, store: OldStore | None = None) -> None:
     """Put a fresh database in the place of one that was set aside; a power cut before its end is harmless.
 
-    book, session: of the store that was open when the damage was found; read from the copy otherwise.
+    store: the one that was open when the damage was found; read from the copy otherwise.
     Raises StorageFailed.
     """
     fresh = path.with_name(path.name + ".fresh")
@@ -42,9 +52,9 @@ def start_over(path: Path, copy: Copy, *, wall_s: float, book: Book | None = Non
         _bring_up_to_date(copy)
         with RawPages(source_of(copy), PAGE_BYTES) as raw:
             remains = remains_of(raw, schema_shapes())
-            if book is None:
-                book, session = _old_store(raw, remains, wall_s)
-        _make(fresh, copy, book, session)
+            store = store or _old_store(raw, remains, wall_s)
+            before = _meta(raw, remains)
+        _make(fresh, copy, store, before)
         fresh.rename(path)
         quarantine.replaced(path)
 
@@ -78,12 +88,15 @@ def _upgraded(copy: Copy) -> Path:
 # --- the fresh store
 
 
-def _make(fresh: Path, copy: Copy, book: Book, session: int) -> None:
+def _make(fresh: Path, copy: Copy, store: OldStore, before: dict[str, Any]) -> None:
+    book, session, epoch = store
+    epochs = [*before.get(EPOCHS, ()), epoch][-_EPOCHS_KEPT:]
     progress = Progress(
         copy=copy.name,
         session=session,
         expected={"task": sum(book.by_state.values()), "outbox": sum(book.outbox.values())},
         trimmed=dict(book.trimmed),
+        then=before.get(PROGRESS),
     )
     for name in _COUNTERS:
         setattr(book, name, {})
@@ -93,10 +106,11 @@ def _make(fresh: Path, copy: Copy, book: Book, session: int) -> None:
         with db:
             db.execute(
                 "INSERT INTO store (id, epoch, session, book) VALUES (1, ?, ?, ?)",
-                (secrets.token_hex(8), session, msgspec.json.encode(book).decode()),
+                (secrets.token_hex(8), session, sealed_book(book).decode()),
             )
-            value = msgspec.json.encode(progress)
-            db.execute("INSERT INTO meta (name, value) VALUES (?, ?)", (PROGRESS, value))
+            for name, value in ((PROGRESS, progress), (EPOCHS, epochs)):
+                encoded = msgspec.json.encode(value)
+                db.execute("INSERT INTO meta (name, value) VALUES (?, ?)", (name, encoded))
     finally:
         db.close()
     fresh.chmod(0o600)
@@ -112,19 +126,29 @@ def _create(path: Path, version: int) -> apsw.Connection:
     return db
 
 
-def _old_store(raw: RawPages, remains: Remains, wall_s: float) -> tuple[Book, int]:
+def _meta(raw: RawPages, remains: Remains) -> dict[str, Any]:
+    """Return the values of the old store that the new one begins with."""
+    found: dict[str, Any] = {}
+    for page in remains.of("meta"):
+        for row in raw.rows(page):
+            with suppress(msgspec.DecodeError, ValueError, TypeError):
+                if row is not None and row[1][0] in (PROGRESS, EPOCHS):
+                    found[str(row[1][0])] = msgspec.json.decode(cast("bytes", row[1][1]))
+    return found
+
+
+def _old_store(raw: RawPages, remains: Remains, wall_s: float) -> OldStore:
     """Return the book and the session that the old file holds, or what is on the safe side of both."""
     for page in remains.of("store"):
         for row in raw.rows(page):
-            with suppress(msgspec.DecodeError, ValueError, TypeError):
+            with suppress(StoreDamaged, ValueError):
                 if row is not None:
-                    _, _, session, text = row[1]
-                    book = msgspec.json.decode(str(text), type=Book)
+                    _, epoch, session, text = row[1]
                     if isinstance(session, int):
-                        return book, session
+                        return OldStore(book_of(str(text).encode()), session, str(epoch))
     # Numbers above any that were given out; a clock no later than it was, so that nothing expires early.
     above = int(max(wall_s, 0.0) * 1e6) + (1 << 40)
-    return Book(seq=above, event=above, powered_s=_latest_end(raw, remains)), 0
+    return OldStore(Book(seq=above, event=above, powered_s=_latest_end(raw, remains)), 0, "")
 
 
 def _latest_end(raw: RawPages, remains: Remains) -> float:

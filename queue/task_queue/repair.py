@@ -18,8 +18,7 @@ from task_queue import quarantine
 from task_queue.file_check import FileCheck
 from task_queue.limits import Limits
 from task_queue.operations import Operation
-from task_queue.recovery import open_salvage, start_over
-from task_queue.rows import Book
+from task_queue.recovery import OldStore, open_salvage, start_over
 from task_queue.salvage import Salvage
 from task_queue.transaction import Transaction
 
@@ -79,12 +78,11 @@ class Repair:
             self._check.stop()
             self._check = None
 
-    def give_up_file(
-        self, why: Exception, now: Instant, *, book: Book | None = None, session: int = 0
-    ) -> None:
+    def give_up_file(self, why: Exception, now: Instant, store: OldStore | None = None) -> None:
         """Set the file aside and put a fresh one in its place. Nobody may have it open.
 
-        book, session: of the store that is open.  Raises why, when it comes again too soon; StorageFailed.
+        store: the open one; without it, what the file says.  Raises why, when it comes again too soon;
+        StorageFailed.
         """
         if self._gave_up_at is not None and now.since(self._gave_up_at) < _SOON_S:
             raise why
@@ -93,7 +91,7 @@ class Repair:
         _log.error("the queue's database is set aside, what can be read is kept: %s", why)
         copy = quarantine.set_aside(self._path, self._wall_s())
         self._gave_up_at, self._damage = now, None
-        start_over(self._path, copy, wall_s=self._wall_s(), book=book, session=session)
+        start_over(self._path, copy, wall_s=self._wall_s(), store=store)
 
     def finish_giving_up(self) -> None:
         """Do the rest of what a kill or a power cut interrupted."""
@@ -148,7 +146,8 @@ class Repair:
             self.story.rows_kept,
             text,
         )
-        quarantine.prune(self._path, limit_bytes=self._limits.max_bytes, spare=salvage.copy.name)
+        spare = {salvage.copy.name, *salvage.older_copies()}
+        quarantine.prune(self._path, limit_bytes=self._limits.max_bytes, spare=spare)
 
     def close(self) -> None:
         """Let go of the old file; what is left to do is written in the new one."""

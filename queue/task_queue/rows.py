@@ -15,6 +15,7 @@ from skerry.ids import TaskId
 from skerry.messages import Lane
 from skerry.task import CommandSpec, TaskSpec
 from task_queue.retention import Amount, Amounts, RowClass
+from task_queue.seals import seal, unseal
 from task_queue.store import Depth, StoryEvent, TaskRecord
 from task_queue.story import ACCEPTED, EventRow, attempts_of, events_of, latest_decision
 from task_queue.task import FINAL, State
@@ -135,6 +136,22 @@ class Book(msgspec.Struct):
         self.by_state[state] = self.by_state.get(state, 0) + change
 
 
+def sealed_book(book: Book) -> bytes:
+    """Return what is written of a book: from a wrong counter new numbers would follow."""
+    return seal(msgspec.json.encode(book))
+
+
+def book_of(text: bytes) -> Book:
+    """Return a book that was written.  Raises StoreDamaged."""
+    try:
+        whole = unseal(text)
+        if whole is None:
+            raise StoreDamaged("the store's own row is not as it was written")
+        return msgspec.json.decode(whole, type=Book)
+    except MALFORMED as error:
+        raise StoreDamaged(f"the store's own row cannot be read: {error}") from error
+
+
 def stored_state(state: State) -> State:
     """Return the state as it is written down: a lease lives in memory only."""
     return State.READY if state is State.LEASED else state
@@ -154,15 +171,16 @@ _spec_values = attrgetter(*_SPEC_DEFAULTS)
 
 
 def packed_spec(task: TaskSpec) -> bytes:
-    """Return a task as its body holds it: JSON of what differs from the defaults, most of which it keeps."""
+    """Return a task as its body holds it: JSON of what differs from the defaults, sealed."""
     values = zip(_SPEC_DEFAULTS.items(), _spec_values(task), strict=True)
-    return msgspec.json.encode({name: value for (name, default), value in values if value != default})
+    return seal(msgspec.json.encode({name: value for (name, default), value in values if value != default}))
 
 
 def readable_spec_of(body: bytes) -> TaskSpec | None:
-    """Return the task, None when its stored form cannot be read any more."""
+    """Return the task, None when its stored form cannot be read any more, or is not what was written."""
     try:
-        return msgspec.json.decode(body, type=TaskSpec)
+        whole = unseal(body)
+        return None if whole is None else msgspec.json.decode(whole, type=TaskSpec)
     except MALFORMED:
         return None
 

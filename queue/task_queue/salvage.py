@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
+from typing import Any
 
 import apsw
 import msgspec
@@ -30,6 +31,9 @@ from task_queue.transaction import Transaction
 PROGRESS = "store.salvage"
 #: And the one under which the counts of the latest stay.
 STORY = "store.salvaged"
+#: The epochs of the stores whose rows this one took over, the latest last.
+EPOCHS = "store.epochs_before"
+_OWN = (PROGRESS, STORY, EPOCHS)
 _BY_QUEUE_KEY, _PLACED = "task_key", "task_placed"
 _BODY = "body"
 
@@ -46,6 +50,7 @@ class Progress(msgspec.Struct, omit_defaults=True):
     lost: dict[str, int] = {}
     expected: dict[str, int] = {}  #: rows that the old counters told of
     trimmed: dict[Lane, int] = {}  #: of the old outbox
+    then: dict[str, Any] | None = None  #: the progress of an older salvage, which goes on after this one
 
 
 class Salvage:
@@ -82,6 +87,7 @@ class Salvage:
             is_interrupted=self._is_interrupted,
             trimmed=self.progress.trimmed,
             is_marked_placed=lambda seq: seq in self._placed,
+            confirms=self._confirms,
         )
 
     def keep(self) -> None:
@@ -92,6 +98,15 @@ class Salvage:
         """It is not: that is still to be brought over."""
         self.progress = msgspec.json.decode(self._kept, type=Progress)
         self._body_range = (0, 0)
+
+    def older_copies(self) -> list[str]:
+        """Return the names of the copies that salvages which go on after this one read."""
+        names: list[str] = []
+        then = self.progress.then
+        while then is not None:
+            names.append(str(then.get("copy", "")))
+            then = then.get("then")
+        return names
 
     def close(self) -> None:
         """Let go of the old file."""
@@ -171,6 +186,12 @@ class Salvage:
             if isinstance(entry[-1], int):
                 yield entry[-1]
 
+    def _confirms(self, index: str, key: str, seq: int) -> bool:
+        try:
+            return seq in self._seqs(index, key)
+        except (Unreadable, IndexError, TypeError):
+            return False
+
     def _bring_row(self, tx: Transaction, table: str, row_id: int) -> None:
         page, low, high = leaf_of(self._raw, self._remains.roots.get(table, 0), row_id)
         if table == _BODY:
@@ -194,7 +215,7 @@ class Salvage:
                 self._count(self.progress.kept, table)
 
     def _take(self, tx: Transaction, table: str, row_id: int, values: list[Value]) -> bool:
-        if table == "meta" and values[:1] in ([PROGRESS], [STORY]):
+        if table == "meta" and values[0] in _OWN:
             return True
         if (
             table == "task"
@@ -259,7 +280,10 @@ class Salvage:
             missing = expected - progress.kept.get(table, 0)
             if missing > progress.lost.get(table, 0):
                 progress.lost[table] = missing
-        self._db.execute("DELETE FROM meta WHERE name = ?", (PROGRESS,))
+        if progress.then is None:
+            self._db.execute("DELETE FROM meta WHERE name = ?", (PROGRESS,))
+        else:
+            tx.tables.put_meta(PROGRESS, msgspec.json.encode(progress.then))
         tx.tables.put_meta(STORY, msgspec.json.encode(self.report()))
         if tx.reports:
             tx.send(Lane.CONTROL, self.report(), key="store")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import apsw
 
@@ -19,7 +19,9 @@ from skerry.messages import Lane
 from task_queue.attempts import interrupt
 from task_queue.records import Value
 from task_queue.remains import Shape
+from task_queue.rows import readable_spec_of
 from task_queue.sqlite_tables import lane_of, seq_of
+from task_queue.store import scoped_key
 from task_queue.story import DAMAGED
 from task_queue.task import State
 from task_queue.transaction import Transaction
@@ -43,6 +45,7 @@ class Putting:
     is_interrupted: bool  #: what was running is not running any more
     trimmed: dict[Lane, int]  #: rows of the old outbox up to these were acknowledged
     is_marked_placed: Callable[[int], bool] = lambda _: False  #: an open task of a coordinator
+    confirms: Callable[[str, str, int], bool] = lambda *_: True  #: an index of the old file has key and row
     _sql: dict[tuple[str, int], str] = field(default_factory=dict)
 
     def put(self, tx: Transaction, table: str, row_id: int, values: list[Value]) -> bool:
@@ -86,7 +89,8 @@ class Putting:
     # --- tasks
 
     def _put_task(self, tx: Transaction, row: list[Value]) -> bool:
-        named = dict(zip(self._names("task"), row, strict=False))
+        named = self._with_sound_keys(dict(zip(self._names("task"), row, strict=False)))
+        row = list(named.values())
         if not _has_sound_fences(named) or not self._insert("task", row):
             return False
         seq, state = named["seq"], State(str(named["state"]))
@@ -99,6 +103,23 @@ class Putting:
             if task is not None:
                 interrupt(tx, task)
         return True
+
+    def _with_sound_keys(self, named: dict[str, Value]) -> dict[str, Value]:
+        """Return a task's row with the keys that its document has, where the indexes say nothing else."""
+        found = self.db.execute("SELECT body FROM body WHERE seq = ?", (named["seq"],)).fetchall()
+        task = readable_spec_of(cast("bytes", found[0][0])) if found else None
+        if task is None:
+            return named
+        wanted = {"queue_key": ("task_key", scoped_key(task.tenant, task.ordering_key))}
+        if named.get("known") is None:  # what a coordinator placed here has no key of its own
+            wanted["request_key"] = ("task_request", scoped_key(task.tenant, task.idempotency_key))
+        for name, (index, key) in wanted.items():
+            has = named.get(name)
+            if has != key and not (
+                isinstance(has, str) and self.confirms(index, has, int(str(named["seq"])))
+            ):
+                named[name] = key
+        return named
 
     def has(self, seq: int) -> bool:
         """Decide whether the row of a task is there."""

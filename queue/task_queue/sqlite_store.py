@@ -26,9 +26,10 @@ from task_queue.damage import look
 from task_queue.limits import CHECKPOINT_S, Limits
 from task_queue.operations import Answer, Operation
 from task_queue.queries import statements
+from task_queue.recovery import OldStore
 from task_queue.recurring_row import RecurringRecord
 from task_queue.repair import Repair
-from task_queue.rows import Book, depth_of
+from task_queue.rows import Book, book_of, depth_of, sealed_book
 from task_queue.rules import is_control, perform, settle_interrupted
 from task_queue.sqlite_place import Place
 from task_queue.sqlite_reads import SqliteReads
@@ -148,10 +149,7 @@ class SqliteStore:
             raise StorageFailed(f"{self._path} was opened by another process: this one may write no more")
         self._epoch: str = epoch
         self._saved_book = book.encode()
-        try:
-            self._book = msgspec.json.decode(self._saved_book, type=Book)
-        except msgspec.DecodeError as error:
-            raise StoreDamaged(f"{self._path}: the store's own row cannot be read: {error}") from error
+        self._book = book_of(self._saved_book)
 
     def _store_row(self) -> tuple[str, int, str]:
         epoch, session, book = cast(
@@ -246,6 +244,7 @@ class SqliteStore:
             limits=self._limits,
             reports=self._reports,
             measure=self._room.measure,
+            epoch=self._epoch,
             was_short=self._room.is_short,
             sent=self._sent,
         )
@@ -257,7 +256,7 @@ class SqliteStore:
             return self._saved_book
         self._book.checkpoint(on_s, now)
         self._book.commits += 1
-        saved = msgspec.json.encode(self._book)
+        saved = sealed_book(self._book)
         self._db.execute(self._sql["save_book"], {"book": saved.decode(), "session": self._session})
         if self._db.changes() != 1:
             raise StorageFailed(f"{self._path} was opened by another process: this one may write no more")
@@ -300,8 +299,8 @@ class SqliteStore:
         """Give up the file, go on with a fresh one, and bring over what can be read."""
         self._let_go()
         with translated(self._path):
-            book = msgspec.json.decode(self._saved_book, type=Book)
-            self._repair.give_up_file(damage, now, book=book, session=self._session)
+            store = OldStore(book_of(self._saved_book), self._session, self._epoch)
+            self._repair.give_up_file(damage, now, store)
         self._connect()
         self._bring_over(now, SALVAGE_AT_ONCE_S)
 
@@ -312,6 +311,7 @@ class SqliteStore:
             is_time_up = partial(_is_past, min(until, time.monotonic() + SALVAGE_SLICE_S))
             if self._commit(partial(self._repair.work, is_time_up=is_time_up), now):
                 self._repair.finished()
+                self._repair.attach(self._db, self._session)
                 ready = "SELECT seq FROM task WHERE state = 'ready' AND seq = ?"
                 kept = [self._db.execute(ready, (seq,)).fetchall() for seq in self._leases]
                 self._leases.intersection_update({seq for rows in kept for (seq,) in rows})

@@ -32,6 +32,8 @@ def append_outbox(tx: Transaction, op: AppendOutbox) -> Appended | Dropped | Ref
 
 def trim_outbox(tx: Transaction, op: TrimOutbox) -> Ok:
     """Delete what the other side has committed: a slice now, the rest as time advances."""
+    if op.epoch not in ("", tx.epoch):
+        return Ok()
     upto = min(op.upto, tx.book.outbox_seq.get(op.lane, 0))  # a peer's mistake must not hide rows to come
     if upto > tx.book.trimmed.get(op.lane, 0):
         trim(tx, op.lane, upto)

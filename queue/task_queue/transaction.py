@@ -47,6 +47,7 @@ class Transaction:
     limits: Limits
     reports: bool
     measure: Callable[[], Usage]
+    epoch: str = ""  #: of the store
     was_short: bool = False  #: room was, when it was last measured
     sent: Mapping[Lane, int] = field(default_factory=dict)  #: rows up to there may be on their way
     losses: dict[tuple[str, str], Amount] = field(

@@ -1,0 +1,25 @@
+"""A checksum inside a JSON object, as its last member.
+
+SQLite's pages have none, so that a flipped bit in a document would be run, and one in a counter counted on.
+A schema step that changes a sealed text leaves the seal out of it.
+"""
+
+from __future__ import annotations
+
+import zlib
+
+_SEAL = b',"crc":'
+
+
+def seal(text: bytes) -> bytes:
+    """Return an object that is not empty with its checksum."""
+    return b"%s%s%d}" % (text[:-1], _SEAL, zlib.crc32(text))
+
+
+def unseal(text: bytes) -> bytes | None:
+    """Return the object, None when it is not as it was written; one without a checksum is believed."""
+    body, found, rest = text.rpartition(_SEAL)
+    if not found or not rest[:-1].isdigit():
+        return text
+    body += b"}"
+    return body if zlib.crc32(body) == int(rest[:-1]) else None
