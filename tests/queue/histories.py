@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from skerry.clock import WALL_FLOOR_S
 from skerry.decision import Decision
 from skerry.fence import Fence
 from skerry.ids import TaskId, TaskIdSource
@@ -59,7 +60,8 @@ class History:
         """Begin with an empty queue."""
         self.clock, self.rng = clock, rng
         self.performed: Counter[type[Operation]] = Counter()
-        self._ids = TaskIdSource(clock.wall_s, random_bits=rng.getrandbits)
+        # Not the clock's wall time: the same history under another clock has the same ids.
+        self._ids = TaskIdSource(lambda: WALL_FLOOR_S, random_bits=rng.getrandbits)
         self._known: list[TaskId] = []
         self._claimed: dict[TaskId, bool] = {}  #: with whether it was placed here
         self._running: dict[TaskId, Fence] = {}
