@@ -86,22 +86,23 @@ def sooner_with_recurring(tx: Transaction, due_in_s: float | None) -> float | No
 
 
 def _follow_the_clock(tx: Transaction) -> None:
-    """After a step back the times ahead are counted anew; those that are dealt with stay so."""
+    """After a step back the times ahead are counted anew, and are owed no more; those dealt with stay so."""
     if tx.wall_s < tx.book.wall_seen_s - STEP_S:
         for row in tx.tables.all_recurring():
-            due = _first_due(tx, row.spec, row.progress)
-            if row.spec.cron is not None and due != row.progress.due:
-                progress = _replace(row.progress, due=due)
-                tx.tables.put_recurring(msgspec.structs.replace(row, progress=progress))
+            if row.spec.cron is not None:
+                owed = tuple(at for at in row.progress.owed if at <= tx.wall_s)
+                due = _first_due(tx, row.spec, row.progress)
+                after = msgspec.structs.replace(row, progress=_replace(row.progress, due=due, owed=owed))
+                if after != row:
+                    tx.tables.put_recurring(after)
     tx.book.wall_seen_s = tx.wall_s
 
 
 def _look_at(tx: Transaction, row: RecurringRow, *, is_trusted: bool) -> tuple[RecurringRow, list[TaskId]]:
-    spec, progress = row.spec, row.progress
-    pending = progress.owed
-    in_time: float | None = None
-    if spec.cron is None or is_trusted:
-        progress, pending, in_time = _times_that_came(tx, spec, progress)
+    spec = row.spec
+    if spec.cron is not None and not is_trusted:
+        return row, []
+    progress, pending, in_time = _times_that_came(tx, spec, row.progress)
     progress, tasks, left = _fire(tx, row, progress, pending)
     if in_time is not None and in_time in left:
         progress = _replace(progress, missed=progress.missed + 1)
@@ -119,10 +120,13 @@ def _times_that_came(
         return _replace(progress, due=_first_due(tx, spec, progress)), progress.owed, None
     if due > now:
         return progress, progress.owed, None
-    over = passed_by(spec, due, now, spec.missed_limit)
+    over = passed_by(spec, due, now, spec.missed_limit, progress.spans)
+    if not over.newest:  # a clock that was set back and then right: all of them are dealt with
+        return _replace(progress, due=next_due(spec, due, now, progress.spans)), progress.owed, None
     last = over.newest[-1]
     in_time = last if now - last <= spec.grace_s else None
-    spans = with_time(spec, progress.spans, last)
+    # A time that is late and made up for by nothing may still come, should the clock step back before it.
+    spans = progress.spans if in_time is None else with_time(spec, progress.spans, last)
     missed = over.total - (in_time is not None)
     progress = _replace(
         progress,

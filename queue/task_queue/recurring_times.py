@@ -33,10 +33,15 @@ def next_due(spec: RecurringSpec, due: float, now: float, spans: tuple[Span, ...
     return due + (floor(max(0.0, now - due) / step) + 1) * step
 
 
-def passed_by(spec: RecurringSpec, due: float, now: float, keep: int) -> Passed:
-    """Return the times from `due` to now that are over, the newest `keep` of them by name."""
+def passed_by(spec: RecurringSpec, due: float, now: float, keep: int, spans: tuple[Span, ...]) -> Passed:
+    """Return the times from `due` to now that are over, the newest `keep` of them by name.
+
+    What lies before a span was passed before the span was: after a clock was set back and then right again,
+    only what comes after the last one is news.
+    """
     if spec.cron is not None:
-        return passed(spec.cron, spec.timezone, due, now, keep)
+        since = max([due, *(end + 1.0 for begin, end in spans if begin <= now)])
+        return passed(spec.cron, spec.timezone, since, now, keep)
     step = _step(spec)
     count = floor((now - due) / step) + 1
     return Passed(count, tuple(due + number * step for number in range(max(0, count - keep), count)))

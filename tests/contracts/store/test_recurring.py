@@ -172,6 +172,34 @@ def test_a_clock_that_was_twenty_years_ahead_holds_nothing_up_once_it_is_set_rig
     assert (early, fired(q)) == ([], ["2026-11-30T13:00Z"])
 
 
+@pytest.mark.parametrize("rule", ["skip", "once", "all"])
+def test_a_clock_that_lost_a_year_and_found_it_again_repeats_nothing(q: QueueDriver, rule: str) -> None:
+    at(q, NOON - HOUR)
+    put(q, cron="0 * * * *", missed=rule)
+    seen: list[str] = []
+    for _ in range(6):
+        q.clock.advance(HOUR)
+        seen += fired(q)
+
+    q.reboot(off_s=HOUR)
+    right = q.clock.wall_s()
+    at(q, right - 300 * 86400.0)
+    for _ in range(3):
+        q.clock.advance(HOUR)
+        seen += fired(q)
+    at(q, right + 3.5 * HOUR)
+    for _ in range(5):
+        seen += fired(q)
+
+    assert sorted(set(seen)) == sorted(seen)
+    on_time = [f"2026-11-30T{hour}:00Z" for hour in range(12, 18)]
+    made_up = [f"2026-11-30T{hour}:00Z" for hour in range(18, 22)]
+    assert [time for time in seen if time.startswith("2026-11-30")] == (
+        on_time + {"skip": [], "once": made_up[-1:], "all": made_up}[rule]
+    )
+    assert shown(q).missed == 4
+
+
 def test_a_clock_that_starts_in_1970_is_waited_for(q: QueueDriver) -> None:
     at(q, 1000.0)
     put(q, cron="* * * * *")
