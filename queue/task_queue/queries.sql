@@ -124,6 +124,10 @@ INSERT INTO task (
     :queue_key, :request_key, :placement, :known, :home_node, :due_on_s, :expires_on_s, :deadline_on_s, :lease_on_s
 ) ON CONFLICT DO NOTHING;
 
+-- name: newest_task
+-- The highest id: a task with a higher one is not known.
+SELECT max(task_id) FROM task;
+
 -- name: insert_body
 -- Keep a task as it was submitted.
 INSERT INTO body (seq, body) VALUES (:seq, :body);

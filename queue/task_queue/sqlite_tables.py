@@ -19,6 +19,7 @@ from task_queue.queries import columns_written, parameters, statements
 from task_queue.recurring_tables import SqliteRecurring
 from task_queue.retention import Amount, Amounts, RowClass
 from task_queue.rows import OutboxRow, RememberedRow, TaskRow, stored_state
+from task_queue.sqlite_appends import Appends
 from task_queue.store import Loss
 from task_queue.story import EventRow
 from task_queue.task import Event, State
@@ -51,15 +52,15 @@ def split_row(columns: Sequence[Any]) -> tuple[TaskRow, bytes, list[EventRow]]:
 
 
 @cache
-def _binder(name: str) -> Callable[[Any], Values]:
+def _binder(name: str) -> Callable[[Any], tuple[Any, ...]]:
     """Return what takes from a value the columns that a statement binds, in its order."""
     names = parameters(name)
-    take = attrgetter(*names)
+    take: Callable[[Any], tuple[Any, ...]] = attrgetter(*names)
     if "task_id" not in names:
         return take
     place = names.index("task_id")
 
-    def take_with_id(row: Any) -> Values:
+    def take_with_id(row: Any) -> tuple[Any, ...]:
         values = list(take(row))
         values[place] = bytes.fromhex(values[place])
         return tuple(values)
@@ -110,25 +111,46 @@ def loss_of(columns: Sequence[Any]) -> Loss:
 
 
 class SqliteTables(SqliteRecurring):
-    """Tables on one connection. is_dirty: something was written since it was last cleared."""
+    """Tables on one connection. Rows that are only added are written when something looks, and at the end."""
 
     def __init__(self, db: apsw.Connection) -> None:
         """Work on db, inside the transactions that its owner begins and ends."""
         self._db = db
         self._sql = statements()
+        self._appends = Appends(db)
         self._window: dict[TaskId, TaskRow] = {}
+        self._newest_task: str | None = None
         self._starts: dict[int, EventRow] = {}  #: of the running rows in the window, by number
         self._newest_remembered: str | None = None
-        self.is_dirty = False
+        self._is_dirty = False
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether something was written since it was last cleared; what waits is written now."""
+        self._appends.write()
+        return self._is_dirty
+
+    @is_dirty.setter
+    def is_dirty(self, is_dirty: bool) -> None:
+        self._is_dirty = is_dirty
+
+    def _ask(self, name: str, values: Values = ()) -> apsw.Cursor:
+        self._appends.before(name)
+        return self._db.execute(self._sql[name], values)
 
     def _read(self, name: str, **values: Any) -> list[Any]:
-        return self._db.execute(self._sql[name], values).fetchall()
+        return self._ask(name, values).fetchall()
 
     def _write(self, name: str, values: Values) -> int:
-        self._db.execute(self._sql[name], values)
+        self._ask(name, values)
         changed = self._db.changes()
-        self.is_dirty = self.is_dirty or changed > 0
+        self._is_dirty = self._is_dirty or changed > 0
         return changed
+
+    def _append(self, name: str, values: tuple[Any, ...]) -> None:
+        """Add a row that is certain not to be there."""
+        self._appends.add(name, values)
+        self._is_dirty = True
 
     def _put(self, name: str, row: Any) -> int:
         """Write the columns of a value that the statement names."""
@@ -139,8 +161,9 @@ class SqliteTables(SqliteRecurring):
 
     def read_anew(self) -> None:
         """Forget what was remembered of the file: its owner has taken a transaction back."""
+        self._appends.drop()
         self._forget_window()
-        self._newest_remembered = None
+        self._newest_task = self._newest_remembered = None
 
     def _forget_window(self) -> None:
         self._window.clear()
@@ -168,9 +191,9 @@ class SqliteTables(SqliteRecurring):
         """See Tables."""
         if len(self._window) > WINDOW_ROWS:
             self._forget_window()
-        sql, rows = self._sql["claimed"], []
+        rows = []
         for seq in seqs:
-            for columns in self._db.execute(sql, (seq,)):
+            for columns in self._ask("claimed", (seq,)):
                 row, body, _ = split_row(columns)
                 self._window[row.task_id] = row
                 rows.append((row, body))
@@ -187,8 +210,21 @@ class SqliteTables(SqliteRecurring):
         return TaskId(found[0][0].hex()) if found else None
 
     def insert(self, row: TaskRow, body: bytes) -> bool:
-        """See Tables."""
-        return self._put("insert_task", row) == 1 and self._write("insert_body", (row.seq, body)) == 1
+        """See Tables. An id above all others, without a key, cannot be known: its row can wait."""
+        if row.request_key is None and row.task_id > self._newest():
+            self._append("insert_task", _binder("insert_task")(row))
+        elif self._put("insert_task", row) != 1:
+            return False
+        self._append("insert_body", (row.seq, body))
+        self._newest_task = max(row.task_id, self._newest())
+        return True
+
+    def _newest(self) -> str:
+        """Return the highest id of all tasks, empty without any."""
+        if self._newest_task is None:
+            newest = self._read("newest_task")[0][0]
+            self._newest_task = newest.hex() if newest else ""
+        return self._newest_task
 
     def move(self, row: TaskRow, event: Event, changed: frozenset[str]) -> None:
         """See Tables."""
@@ -243,7 +279,7 @@ class SqliteTables(SqliteRecurring):
         """See Tables."""
         if event.what == Event.STARTED:
             self._starts[event.id] = event
-        self._put("append_event", event)
+        self._append("append_event", _binder("append_event")(event))
 
     def replace_note(self, event: EventRow) -> bool:
         """See Tables."""
@@ -265,7 +301,7 @@ class SqliteTables(SqliteRecurring):
 
     def ready(self, limit: int, leases: Container[int]) -> list[int]:
         """See Tables."""
-        free = (seq for (seq,) in self._db.execute(self._sql["ready"]) if seq not in leases)
+        free = (seq for (seq,) in self._ask("ready") if seq not in leases)
         return list(islice(free, limit))
 
     def oldest_ready(self, leases: Container[int]) -> int | None:
@@ -275,7 +311,7 @@ class SqliteTables(SqliteRecurring):
 
     def _first_of(self, priority: int, leases: Container[int]) -> tuple[int, int] | None:
         """Return (turn, number) of the first row of a priority that has no lease."""
-        found = self._db.execute(self._sql["ready_of"], (priority,))
+        found = self._ask("ready_of", (priority,))
         return next(((turn, seq) for seq, turn in found if seq not in leases), None)
 
     def due(self, on_s: float, limit: int) -> list[TaskRow]:
@@ -310,7 +346,7 @@ class SqliteTables(SqliteRecurring):
     def append_outbox(self, row: OutboxRow) -> None:
         """See Tables."""
         place = row_id(row.lane, row.seq)
-        self._write("append_outbox", (place, row.row_class, row.kind, row.key, row.coalesce, row.body))
+        self._append("append_outbox", (place, row.row_class, row.kind, row.key, row.coalesce, row.body))
 
     def newest_coalesced(self, lane: Lane, coalesce: str) -> int:
         """See Tables."""
@@ -323,7 +359,7 @@ class SqliteTables(SqliteRecurring):
         for name, size_bytes in self._read("delete_coalesced", coalesce=coalesce, **span(lane)):
             row_class = RowClass(name)
             gone[row_class] = gone.get(row_class, Amount()).plus(Amount(1, size_bytes))
-            self.is_dirty = True
+            self._is_dirty = True
         return gone
 
     def trim_outbox(self, lane: Lane, upto: int, limit: int) -> Amounts:
