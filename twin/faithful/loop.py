@@ -18,6 +18,42 @@ _T = TypeVar("_T")
 _Ts = TypeVarTuple("_Ts")
 
 
+class _Callback:
+    """One callback to come; what asyncio knows as a handle, without what only a debugger asks for."""
+
+    __slots__ = ("_args", "_call", "_context", "_is_cancelled", "_when")
+
+    def __init__(
+        self, call: Callable[..., object], args: tuple[Any, ...], context: Context | None, when: float
+    ) -> None:
+        self._call, self._args, self._context, self._when = call, args, context, when
+        self._is_cancelled = False
+
+    def run(self, loop: VirtualLoop) -> None:
+        """Call it, unless it was cancelled."""
+        if self._is_cancelled:
+            return
+        try:
+            if self._context is None:
+                self._call(*self._args)
+            else:
+                self._context.run(self._call, *self._args)
+        except Exception as error:
+            loop.call_exception_handler({"message": f"{self._call} failed", "exception": error})
+
+    def cancel(self) -> None:
+        """See asyncio.Handle."""
+        self._is_cancelled = True
+
+    def cancelled(self) -> bool:
+        """See asyncio.Handle."""
+        return self._is_cancelled
+
+    def when(self) -> float:
+        """See asyncio.TimerHandle."""
+        return self._when
+
+
 class VirtualLoop(asyncio.AbstractEventLoop):
     """What asyncio's own primitives need of a loop: callbacks now, callbacks later, futures and tasks."""
 
@@ -25,8 +61,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         """clock_s: the process's monotonic seconds.  sooner: told of each moment at which it wants a turn."""
         self._clock_s = clock_s
         self._sooner = sooner
-        self._ready: deque[asyncio.Handle] = deque()
-        self._later: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._ready: deque[_Callback] = deque()
+        self._later: list[tuple[float, int, _Callback]] = []
         self._order = 0
         self._turn_s: float | None = None  # the moment of the turn that is being run: time stands still in it
         self._is_closed = False
@@ -57,9 +93,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                     ready.append(heapq.heappop(later)[2])
                 if not ready:
                     return
-                handle = ready.popleft()
-                if not handle.cancelled():
-                    handle._run()
+                ready.popleft().run(self)
         finally:
             asyncio._set_running_loop(None)
             self._turn_s = None
@@ -99,12 +133,12 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         context: Context | None = None,
     ) -> asyncio.Handle:
         """Have a callback run in this turn or the next."""
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = _Callback(callback, args, context, 0.0)
         if not self._is_closed:
             if self._turn_s is None and not self._ready:
                 self._sooner(self._clock_s())
             self._ready.append(handle)
-        return handle
+        return handle  # type: ignore[return-value] # it does what a handle does
 
     call_soon_threadsafe = call_soon
 
@@ -126,16 +160,13 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         context: Context | None = None,
     ) -> asyncio.TimerHandle:
         """Have a callback run at a moment of `time()`; equal moments keep their order."""
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        handle = _Callback(callback, args, context, when)
         if not self._is_closed:
             self._order += 1
             heapq.heappush(self._later, (when, self._order, handle))
             if self._turn_s is None and self._later[0][2] is handle:
                 self._sooner(when)
-        return handle
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """See asyncio.TimerHandle: cancelled ones are dropped when their time comes."""
+        return handle  # type: ignore[return-value]
 
     def create_future(self) -> asyncio.Future[Any]:
         """Return a future of this loop."""

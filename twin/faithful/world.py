@@ -95,7 +95,7 @@ class World:
             if wire_at is not None and wire_at <= until_s and (turn_at is None or wire_at <= turn_at):
                 self.network.pump_one()
             elif turn_at is not None and turn_at <= until_s:
-                self._turn(turn_at)
+                self._turn(turn_at, until_s)
             else:
                 break
         self.network.pump(until_s)
@@ -121,19 +121,29 @@ class World:
                 heapq.heappop(self._wanted)
         return None
 
-    def _turn(self, at: float) -> None:
+    def _turn(self, at: float, until_s: float) -> None:
+        """Turn the process that is next, and again for as long as nothing else comes before it."""
         _, order = heapq.heappop(self._wanted)
         del self._earliest[order]
-        self.network.now_s = max(self.network.now_s, at)
         process = self.processes[order]
         loop = process.loop
         assert loop is not None  # _next_turn has looked
-        loop.turn()
-        if loop.broken:
-            raise WorldBroken(f"{process.machine.name}: {_why(loop.broken)}")
-        following = process.next_at()
-        if following is not None:
-            self._want(following, process)
+        following: float | None = at
+        while following is not None:
+            self.network.now_s = max(self.network.now_s, following)
+            loop.turn()
+            if loop.broken:
+                raise WorldBroken(f"{process.machine.name}: {_why(loop.broken)}")
+            following = process.next_at()
+            if following is not None and following >= self._next_other(until_s):
+                self._want(following, process)
+                return
+
+    def _next_other(self, until_s: float) -> float:
+        """Return when something else than the process being turned may happen."""
+        wire_at = self.network.next_due_s()
+        other_at = self._wanted[0][0] if self._wanted else until_s
+        return min(until_s, other_at, until_s if wire_at is None else wire_at)
 
 
 def _why(broken: list[dict[str, Any]]) -> str:
