@@ -21,6 +21,10 @@ BENCHMARKS: dict[str, tuple[str, str]] = {
         "benchmarks.federation",
         "a federated round with 2, 10 and 100 null clients, beside Flower's simulation",
     ),
+    "queue-sizing": (
+        "benchmarks.queue_sizing",
+        "what a task takes of the disk, and what is written for it over its life, by payload",
+    ),
     "queue": (
         "benchmarks.queue.benchmark",
         "the durable queue beside its peers: rates, processor time and bytes at up to 2,600,000 rows",

@@ -169,6 +169,7 @@ def queue_limits(settings: AgentSettings) -> QueueLimits:
     return QueueLimits(
         max_bytes=queue.max_bytes,
         free_floor_bytes=queue.min_free_bytes,
+        max_log_bytes=queue.max_log_bytes,
         keep_ended=queue.keep_ended,
         synchronous=queue.synchronous,
     )

@@ -68,8 +68,10 @@ class CoordinatorSettings(_Table, frozen=True, kw_only=True):
 class QueueSettings(_Table, frozen=True, kw_only=True):
     """The durable queue."""
 
-    max_bytes: Bytes = 1024 * MIB  #: cap of the database; above it, submits are refused
+    #: cap of the database: docs/reference/queue-limits.md says how to choose it
+    max_bytes: Bytes = 1024 * MIB
     min_free_bytes: Annotated[int, Meta(ge=0)] = 64 * MIB  #: free space on the disk that is left alone
+    max_log_bytes: Bytes = 64 * MIB  #: of the log beside it, while another program reads the database
     keep_ended: Annotated[int, Meta(ge=0)] = 20_000  #: ended tasks that are kept for a look
     #: "full": no power cut takes what was acknowledged; "normal": it may take the newest, and spares the disk
     synchronous: Literal["full", "normal"] = "full"

@@ -336,6 +336,7 @@ class ClosedWay:
 
     def __init__(self, rows: int) -> None:
         self.owed: list[str] = []
+        self.sent = 0
         outcome = Outcome(status="succeeded", blobs=(NAME,))
         kind, body = row_of(
             TaskEnded(task_id=TASK, task_kind="t", fence=Fence((1, 1), 1), outcome=outcome, is_placed=True)
@@ -349,6 +350,9 @@ class ClosedWay:
 
     def outbox(self, lane: Lane, after: int, *, limit: int, limit_bytes: int) -> list[Row]:
         return [row for row in self.rows if row.seq > after]
+
+    def note_sent(self, lane: Lane, upto: int) -> None:
+        self.sent = upto
 
     async def upload(self, names: tuple[str, ...]) -> None:
         raise CoordinatorUnreachable("closed")
