@@ -237,7 +237,7 @@ SELECT task.*, body.body, event.*, before.* FROM task
 LEFT JOIN body ON body.seq = task.seq
 LEFT JOIN event ON event.id = task.last_event
 LEFT JOIN event AS before ON before.id = event.prev
-WHERE (:before IS NULL OR task_id < :before)
+WHERE task_id < :below AND task_id >= :floor
     AND (:kind IS NULL OR kind = :kind)
     AND (:priority IS NULL OR priority = :priority)
     AND (:queue_key IS NULL OR queue_key = :queue_key)
@@ -247,6 +247,10 @@ WHERE (:before IS NULL OR task_id < :before)
     AND (:states IS NULL OR iif(task.seq IN (SELECT value FROM json_each(:leased)), 'leased', state)
         IN (SELECT value FROM json_each(:states)))
 ORDER BY task_id DESC LIMIT :limit;
+
+-- name: stretch
+-- Where a stretch of so many tasks ends, looking back from an id.
+SELECT task_id FROM task WHERE task_id < :below ORDER BY task_id DESC LIMIT 1 OFFSET :rows;
 
 -- name: count_ready
 -- How many tasks are ready, by priority, from the index alone.

@@ -15,7 +15,7 @@ from skerry.database import translated
 from skerry.errors import StoreDamaged
 from skerry.ids import TaskId
 from skerry.messages import Lane, Row
-from task_queue import sqlite_file
+from task_queue import listing, sqlite_file
 from task_queue.queries import statements
 from task_queue.recurring_row import RecurringRecord
 from task_queue.recurring_row import record_of as recurring_record
@@ -88,21 +88,24 @@ class SqliteReads:
 
     def find(self, task_filter: TaskFilter) -> list[TaskRecord]:
         """See Store."""
-        rows = self._read(
-            "list_tasks",
-            before=None if task_filter.before is None else bytes.fromhex(task_filter.before),
-            kind=task_filter.kind,
-            priority=task_filter.priority,
-            queue_key=task_filter.queue_key,
-            request_key=task_filter.request_key,
-            since_s=task_filter.since_s,
-            until_s=task_filter.until_s,
-            states=msgspec.json.encode(task_filter.states).decode() if task_filter.states else None,
-            leased=msgspec.json.encode(list(self._leases)).decode(),
-            limit=task_filter.limit,
-        )
+        rows = self._listed(listing.index_for(task_filter), listing.values_of(task_filter, self._leases))
         with self._translated():
             return [record_of(self._seen(row), body, event) for row, body, event in map(split_row, rows)]
+
+    def _listed(self, index: str, values: dict[str, Any]) -> list[Any]:
+        """Read a page; without an index that answers it, stretch by stretch, each a read of its own."""
+        sql, wanted = listing.statement(index), values["limit"]
+        rows: list[Any] = []
+        while True:
+            floor = None
+            if not index:
+                floor = next(iter(self._read("stretch", below=values["below"], rows=listing.STRETCH)), None)
+            values |= {"floor": floor[0] if floor else listing.LOWEST, "limit": wanted - len(rows)}
+            with self._lock, self._translated():
+                rows += self._db.execute(sql, values).fetchall()
+            if floor is None or len(rows) >= wanted:
+                return rows
+            values["below"] = floor[0]
 
     def outbox(self, lane: Lane, after: int, *, limit: int, limit_bytes: int) -> list[Row]:
         """See Store."""
