@@ -17,7 +17,7 @@ from task_queue.store import TaskFilter
 from task_queue.task import State
 from task_queue.testing import QueueDriver, memory_opener, sqlite_opener
 
-ANSWERED = [
+ANSWERED: list[tuple[dict[str, Any], str]] = [
     ({"idempotency_key": "k"}, "task_request"),
     ({"states": (State.DEAD,)}, "task_ended"),
     ({"states": (State.DONE, State.EXPIRED)}, "task_ended"),
