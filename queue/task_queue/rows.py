@@ -173,7 +173,9 @@ _spec_values = attrgetter(*_SPEC_DEFAULTS)
 def packed_spec(task: TaskSpec) -> bytes:
     """Return a task as its body holds it: JSON of what differs from the defaults, sealed."""
     values = zip(_SPEC_DEFAULTS.items(), _spec_values(task), strict=True)
-    return seal(msgspec.json.encode({name: value for (name, default), value in values if value != default}))
+    # A default is nearly always the very same object, and that is told much faster than a difference.
+    said = {name: value for (name, default), value in values if value is not default and value != default}
+    return seal(msgspec.json.encode(said))
 
 
 def readable_spec_of(body: bytes) -> TaskSpec | None:

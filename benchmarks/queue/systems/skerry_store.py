@@ -10,6 +10,7 @@ import itertools
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from random import Random
 
 from benchmarks.harness import BenchmarkError
 from skerry.clock import SystemClock
@@ -48,7 +49,7 @@ class SkerryQueue:
         self.store = SqliteStore.open(
             directory / "queue.db", now=self._clock.now(), wall_s=self._clock.wall_s, limits=LIMITS
         )
-        self._ids = TaskIdSource(self._clock.wall_s)
+        self._ids = TaskIdSource(self._clock.wall_s, random_bits=Random().getrandbits)  # as the agent does
         self._started: list[Started] = []
         self._claimed: list[TaskId] = []
 
