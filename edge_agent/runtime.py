@@ -18,13 +18,15 @@ from edge_agent.core import actions as do
 from edge_agent.core.core import AgentCore
 from edge_agent.core.events import AttemptEnded, DevicesChanged, Event, RulesChanged, StopRequested
 from edge_agent.core.state import State as CoreState
+from edge_agent.flight import Recorder
 from edge_agent.runtime_attempts import Attempts, present_devices
 from edge_agent.runtime_build import Parts, build_content
 from edge_agent.runtime_door import refuse_at_the_door
 from edge_agent.runtime_loop import CoreLoop
 from edge_agent.runtime_queue import QueueQuestions
-from edge_agent.runtime_report import report_of
+from edge_agent.runtime_report import damage_alarm, report_of
 from edge_agent.training_build import Training, build_training
+from skerry import __version__
 from skerry.blobs import BlobStore
 from skerry.documents import ENDED, NodeReport, PolicyStatus, TaskChanged
 from skerry.ids import TaskId, TaskIdSource, millisecond_of
@@ -66,17 +68,20 @@ class Agent(QueueQuestions):
         self._stopped = asyncio.Event()
         self._suspects: dict[tuple[str, str], str] = {}
         self._chores: list[asyncio.Task[None]] = []
+        self._recorder = Recorder(
+            parts.settings.home / "flight", parts.settings.recorder.max_bytes, version=__version__
+        )
         core = AgentCore(
             parts.facts,
-            parts.decider,
-            jitter=lambda bound: parts.rng.uniform(0.0, bound),
+            self._recorder.decider(parts.decider),
+            jitter=self._recorder.jitter(lambda bound: parts.rng.uniform(0.0, bound)),
             limits=parts.settings.core_limits,
         )
-        self.loop = CoreLoop(core, parts.writer, parts.clock)
+        self.loop = CoreLoop(core, parts.writer, parts.clock, recorder=self._recorder)
         self.loop.perform = self._perform
         self.content = build_content(parts, remote)
         self._attempts = Attempts(parts.executors, parts.blobs, self._attempt_ended, self.content.make_room)
-        newest = parts.store.find(TaskFilter(limit=1))
+        newest = parts.writer.read(lambda store: store.find(TaskFilter(limit=1))).result()
         floor_ms = max((millisecond_of(record.task_id) for record in newest), default=0)
         self._ids = TaskIdSource(parts.clock.wall_s, floor_ms=floor_ms, random_bits=parts.rng.getrandbits)
 
@@ -125,6 +130,7 @@ class Agent(QueueQuestions):
             await self.uplink.stop()
         await self._attempts.close()
         self.loop.stop()
+        self._recorder.close()
         await asyncio.to_thread(self.parts.writer.close)
         await asyncio.sleep(0)  # answers of the last commits reach those who wait for them
         self.parts.profile_cache.save(self.parts.decider.profile, self.measured)
@@ -185,9 +191,9 @@ class Agent(QueueQuestions):
         """See AgentFacade."""
         return await asyncio.wrap_future(self.parts.writer.read(lambda store: store.find(task_filter)))
 
-    async def cancel(self, task_id: TaskId) -> Changed | Refused:
+    async def cancel(self, task_id: TaskId, reason: str = "") -> Changed | Refused:
         """See AgentFacade."""
-        return await self._change(Cancel(task_id=task_id))
+        return await self._change(Cancel(task_id=task_id, reason=reason))
 
     async def replay(self, task_id: TaskId) -> Changed | Refused:
         """See AgentFacade."""
@@ -236,7 +242,7 @@ class Agent(QueueQuestions):
     def alarms_now(self) -> dict[str, str]:
         """Return what needs a person's eye, by name."""
         link = {"link": self.uplink.alarm} if self.uplink is not None and self.uplink.alarm else {}
-        return {**self.parts.alarms, **self.alarms, **link}
+        return {**self.parts.alarms, **damage_alarm(self.parts.store), **self.alarms, **link}
 
     def inventory_now(self) -> Inventory:
         """Return what the node has, with the devices' present health."""
@@ -328,5 +334,6 @@ class Agent(QueueQuestions):
     async def _save_profile(self) -> None:
         while True:
             await asyncio.sleep(SAVE_PROFILE_EVERY_S)
+            self._recorder.flush()
             profile, measured = self.parts.decider.profile, self.measured
             await asyncio.to_thread(self.parts.profile_cache.save, profile, measured)

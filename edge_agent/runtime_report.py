@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from edge_agent.core.entry import HOLDING
 from edge_agent.core.state import State as CoreState
@@ -11,8 +14,9 @@ from skerry import __version__
 from skerry.clock import is_wall_trusted
 from skerry.documents import ContentReport, DeviceLoad, LinkReport, NodeReport, QueueReport
 from skerry.link.edge import Phase
-from skerry.messages import Birth, State
+from skerry.messages import Birth, Lane, State
 from skerry.metrics import Metrics
+from task_queue.salvage import EPOCHS
 from task_queue.store import Depth, Store
 from task_queue.task import State as TaskState
 
@@ -20,6 +24,14 @@ if TYPE_CHECKING:
     from edge_agent.runtime import Agent
 
 _WAITING = (TaskState.READY, TaskState.DELAYED, TaskState.BLOCKED, TaskState.LEASED)
+
+
+class StoreNow(msgspec.Struct, frozen=True):
+    """Which store there is. heads: the highest row ever put into each lane of its outbox."""
+
+    epoch: str
+    salvaged_from: tuple[str, ...]
+    heads: Mapping[Lane, int]
 
 
 def device_loads(core: CoreState, uptime_s: float) -> dict[str, DeviceLoad]:
@@ -44,9 +56,31 @@ def birth_of(agent: Agent, *, session: int, command_epoch: str) -> Birth:
         site=parts.facts.site,
         version=__version__,
         store_epoch=parts.store.epoch,
+        salvaged_from=tuple(parts.store.meta(EPOCHS) or ()),
         command_epoch=command_epoch,
         is_clock_trusted=is_wall_trusted(parts.clock.wall_s()),
     )
+
+
+def store_now(agent: Agent) -> StoreNow:
+    """Return which store there is now; only a fresh one is asked for more than its name."""
+    store = agent.parts.store
+    epoch = store.epoch
+    if agent.uplink is None or epoch == agent.uplink.store_epoch:
+        return StoreNow(epoch, (), {})
+    return StoreNow(epoch, tuple(store.meta(EPOCHS) or ()), store.depth().written)
+
+
+def damage_alarm(store: Store) -> dict[str, str]:
+    """Return what to say of a database that was damaged while this process ran, or before it opened."""
+    told = store.salvaged
+    if told is None:
+        return {}
+    lost = ", ".join(f"{count} of {table}" for table, count in told.lost.items()) or "none"
+    return {
+        "damage": f"the queue's database was damaged: {told.rows_kept} rows were kept, lost: {lost}; the "
+        f"damaged file is quarantine/{told.quarantined} in the data directory"
+    }
 
 
 async def state_of(agent: Agent) -> State:
@@ -139,6 +173,14 @@ def register_figures(metrics: Metrics, agent: Agent) -> None:
         "Rows evicted, expired, dead-lettered or not let in, by class and reason.",
         "loss",
         lambda: {f"{loss.lost_class}: {loss.reason}": float(loss.rows) for loss in store.losses()},
+    )
+    metrics.read_on_demand(
+        "salvaged_rows",
+        "Rows of a damaged database that were kept or lost, since the agent started.",
+        "row",
+        lambda: (
+            {"kept": float(told.rows_kept), "lost": float(told.rows_lost)} if (told := store.salvaged) else {}
+        ),
     )
     metrics.read_on_demand(
         "queue_level",

@@ -8,7 +8,7 @@ import msgspec
 
 from edge_agent.homecoming import WANTED, Homecoming
 from edge_agent.outgoing import OWED, Outgoing
-from edge_agent.runtime_report import birth_of, state_of
+from edge_agent.runtime_report import birth_of, state_of, store_now
 from edge_agent.uplink import COMMAND_EPOCH, DEAD_LETTERS, LEASE_S, SESSION_OFFSET, TERM, Identity, Uplink
 from edge_agent.uplink_rows import OutboxReader
 from skerry.link.edge import EdgeLink
@@ -50,6 +50,7 @@ def build_uplink(agent: Agent, transport: Transport | None = None) -> Uplink:
         birth=birth,
         clock=parts.clock,
         state_of=lambda: state_of(agent),
+        store_now=lambda: store_now(agent),
         outgoing=outgoing,
         list_tasks=agent.list,
         homecoming=Homecoming(agent.content.have, agent.loop.commit, store.meta(WANTED) or ()),

@@ -17,6 +17,7 @@ from edge_agent.homecoming import Homecoming
 from edge_agent.outgoing import Outgoing
 from edge_agent.round_trips import RoundTrips
 from edge_agent.runtime_loop import CoreLoop
+from edge_agent.runtime_report import StoreNow
 from edge_agent.training_build import Training
 from edge_agent.uplink_rows import OutboxReader
 from skerry.clock import Clock, Instant
@@ -94,6 +95,7 @@ class Uplink:
         birth: Birth,
         clock: Clock,
         state_of: Callable[[], Awaitable[State]],
+        store_now: Callable[[], StoreNow],
         outgoing: Outgoing,
         homecoming: Homecoming,
         training: Training,
@@ -102,7 +104,7 @@ class Uplink:
         lease_s: float = 0.0,
         session_offset: int = 0,
     ) -> None:
-        """state_of: what the node does now.
+        """state_of: what the node does now.  store_now: the store; another takes a damaged one's place.
 
         dead_letters, lease_s, session_offset: as an earlier process kept them.
         """
@@ -119,6 +121,7 @@ class Uplink:
         self._birth = birth
         self._clock = clock
         self._state_of = state_of
+        self._store_now = store_now
         self._speaker = Speaker(identity.key, source=identity.enrolment.node, session=identity.session)
         self._windows = ReplayWindows()
         self._windows.remember(COORDINATOR, birth.term)  # what an older one sealed is of the past, also now
@@ -141,6 +144,11 @@ class Uplink:
     def session(self) -> int:
         """The session under which this process speaks."""
         return self._identity.session
+
+    @property
+    def store_epoch(self) -> str:
+        """The store whose rows are sent."""
+        return self._birth.store_epoch
 
     @property
     def phase(self) -> Phase:
@@ -231,7 +239,8 @@ class Uplink:
                 case do.ReadRows():
                     self._begin(self._read(action))
                 case do.TrimOutbox():
-                    self._begin(self._commit(TrimOutbox(lane=action.lane, upto=action.upto)))
+                    epoch = self._birth.store_epoch
+                    self._begin(self._commit(TrimOutbox(lane=action.lane, upto=action.upto, epoch=epoch)))
                 case do.ApplyRows():
                     self._begin(self._apply(action))
                 case do.Welcomed():
@@ -270,6 +279,8 @@ class Uplink:
 
     async def _read(self, action: do.ReadRows) -> None:
         rows = await self._rows.read(action)
+        if self._has_other_store():
+            return  # these rows may be its own, under other numbers
         self._handle(happened.RowsRead(action.lane, action.after, rows))
 
     async def _commit(self, *operations: Operation) -> None:
@@ -356,9 +367,24 @@ class Uplink:
             for lane in Lane:
                 self._handle(happened.OutboxGrew(lane))
 
+    def _has_other_store(self) -> bool:
+        """Go on with the store that has taken a damaged one's place, if one has."""
+        store = self._store_now()
+        if store.epoch == self._birth.store_epoch:
+            return False
+        log.warning("the queue goes on in a fresh store; the coordinator is told")
+        self._birth = msgspec.structs.replace(
+            self._birth, store_epoch=store.epoch, salvaged_from=store.salvaged_from
+        )
+        self._perform(
+            self._link.change_store(store.epoch, store.salvaged_from, store.heads, self._clock.now())
+        )
+        return True
+
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(TICK_S)
+            self._has_other_store()
             if self._link.phase is Phase.WELCOMED:
                 self._handle(happened.StateChanged(await self._state_of()))
             self._handle(happened.Tick())

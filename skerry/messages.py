@@ -79,6 +79,8 @@ class Birth(_Body, frozen=True, kw_only=True):
     process: str = ""  #: random id of the process that speaks: one session belongs to one process
     was: int = 0  #: the session it had until it was told of a newer one; 0 when it never was
     term: int = 0  #: the highest term of a coordinator that welcomed it
+    #: Stores that were damaged, and whose readable rows the present one has taken over; the latest last.
+    salvaged_from: tuple[str, ...] = ()
 
 
 class Welcome(_Body, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from cloud_coordinator.core import leases, policies
+from cloud_coordinator.core import leases, losses, policies
 from cloud_coordinator.core.actions import KeyChanged, Report
 from cloud_coordinator.core.turn import NodeNow, Turn
 from cloud_coordinator.ledger.values import Token
@@ -32,9 +32,7 @@ def born(turn: Turn, node: NodeNow, birth: Birth) -> None:
             Report("warning", f"says it is in region {birth.region}, enrolled in {old.region}", old.name)
         )
     if old.store_epoch and birth.store_epoch and birth.store_epoch != old.store_epoch:
-        turn.count("stores_replaced", node=old.name)
-        turn.act(Report("error", "came back with another queue: the old one was lost or replaced", old.name))
-        leases.store_lost(turn, old.name)
+        _store_changed(turn, old, birth)
     node.last_heard = turn.now
     node.state = None
     _write(
@@ -52,6 +50,20 @@ def born(turn: Turn, node: NodeNow, birth: Birth) -> None:
     turn.ledger.put_mark(old.name, node.record.store_epoch, Lane.CONTROL, mark)
     _give_another_chance(turn, old.name)
     policies.connected(turn, node)
+
+
+def _store_changed(turn: Turn, old: NodeRecord, birth: Birth) -> None:
+    """The node has another queue. One that was salvaged still holds what it names in its states.
+
+    What it does not name any more runs out of its lease, as anywhere.
+    """
+    turn.count("stores_replaced", node=old.name)
+    if old.store_epoch in birth.salvaged_from:
+        losses.follow(turn.ledger, old.name, birth.store_epoch[:64])
+        turn.act(Report("error", "its queue was damaged: what can be read goes on in a fresh one", old.name))
+        return
+    turn.act(Report("error", "came back with another queue: the old one was lost or replaced", old.name))
+    leases.store_lost(turn, old.name)
 
 
 def state_reported(turn: Turn, node: NodeNow, state: State) -> None:

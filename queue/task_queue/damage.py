@@ -110,10 +110,11 @@ def _look_at_trees(db: apsw.Connection, path: Path) -> None:
         key = "rowid" if shape.has_row_ids else f'"{shape.columns[0].name}"'
         for order in ("ASC", "DESC"):
             db.execute(f'SELECT * FROM "{shape.table}" ORDER BY {key} {order} LIMIT {_SAMPLE}').fetchall()
-    if (
-        not db.execute("SELECT 1 FROM store").fetchall()
-        and db.execute("SELECT 1 FROM task LIMIT 1").fetchall()
-    ):
+    db.execute(f"SELECT * FROM task ORDER BY task_id DESC LIMIT {_SAMPLE}").fetchall()
+    has_tasks, has_row = (
+        db.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchall() for table in ("task", "store")
+    )
+    if has_tasks and not has_row:
         raise StoreDamaged(f"{path}: the store's own row is gone", path=path)
 
 

@@ -15,6 +15,7 @@ import msgspec
 
 from skerry.errors import StorageFailed
 from skerry.messages import Lane, StoreSalvaged
+from task_queue import losses
 from task_queue.operations import Enqueue, Operation
 from task_queue.quarantine import Copy
 from task_queue.raw_pages import RawPages
@@ -127,6 +128,11 @@ class Salvage:
 
     def work(self, tx: Transaction, is_time_up: Callable[[], bool]) -> bool:
         """Bring over what time allows; True when that was the last. What is left of it is in `progress`."""
+        is_done = self._work(tx, is_time_up)
+        losses.settle(tx)
+        return is_done
+
+    def _work(self, tx: Transaction, is_time_up: Callable[[], bool]) -> bool:
         progress = self.progress
         while progress.units < len(self._plan):
             if progress.units in progress.early:

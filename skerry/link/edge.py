@@ -83,6 +83,7 @@ class EdgeLink:
         """
         self._birth = birth
         self._heads = dict(heads or {})
+        self._mark_of = mark_of
         self._sender = StreamSender(Leaf.EVENTS, birth.store_epoch)
         self._receiver = StreamReceiver(Leaf.UP_ACK, DOWN_ROWS, mark_of)
         self._receiver.attach(birth.command_epoch)
@@ -139,6 +140,7 @@ class EdgeLink:
         self._birth = msgspec.structs.replace(
             birth,
             store_epoch=self._birth.store_epoch,
+            salvaged_from=self._birth.salvaged_from,
             session=self._birth.session,
             process=self._birth.process,
             was=self._birth.was,
@@ -146,6 +148,26 @@ class EdgeLink:
         )
         is_silent = self._phase in (Phase.DOWN, Phase.HELD) or self._quiet_until is not None
         return [] if is_silent else self._announce(now)
+
+    def change_store(
+        self, store_epoch: str, salvaged_from: tuple[str, ...], heads: Mapping[Lane, int], now: Instant
+    ) -> list[Action]:
+        """Go on with another store, which has taken over what could be read of the one that was damaged.
+
+        Its rows have numbers of their own, and what was received is what it knows to have been received.
+        """
+        self._birth = msgspec.structs.replace(
+            self._birth, store_epoch=store_epoch, salvaged_from=salvaged_from
+        )
+        self._heads = dict(heads)
+        epoch = self._receiver.epoch
+        self._sender = StreamSender(Leaf.EVENTS, store_epoch)
+        self._receiver = StreamReceiver(Leaf.UP_ACK, DOWN_ROWS, self._mark_of)
+        self._receiver.attach(epoch)
+        if self._phase == Phase.DOWN:
+            return []
+        self._phase = Phase.ANNOUNCED  # also from the hold: numbers that were never written are no more
+        return [] if self._quiet_until is not None else self._announce(now)
 
     def farewell(self) -> list[Action]:
         """Say good-bye in order, before the transport is stopped."""
