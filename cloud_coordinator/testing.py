@@ -86,6 +86,7 @@ class ModelNode:
     region: str
     inventory: Inventory
     store_epoch: str = "store-1"
+    salvaged_from: tuple[str, ...] = ()
     session: int = 0
     outbox: dict[Lane, list[Row]] = field(default_factory=lambda: {lane: [] for lane in Lane})
     last: dict[Lane, int] = field(default_factory=lambda: dict.fromkeys(Lane, 0))
@@ -119,6 +120,7 @@ class ModelNode:
             inventory=self.inventory,
             region=self.region,
             store_epoch=self.store_epoch,
+            salvaged_from=self.salvaged_from,
             command_epoch=self.command_epoch,
             marks=dict(self.marks),
             term=self.term,

@@ -1,7 +1,7 @@
 """What nodes say they lost. Owns the newest totals of each node, and the counter that operators see.
 
 A node reports running totals of one store, so a repeated or an overtaken report adds nothing; a new store
-(another epoch) begins again at zero, and what the old one lost stays counted.
+(another epoch) begins again at zero, unless it was salvaged from the old one; what that lost stays counted.
 """
 
 from __future__ import annotations
@@ -35,6 +35,14 @@ def take(turn: Turn, node: str, epoch: str, said: LossReported) -> None:
         by = _replace(turn, node, epoch, key, total)
     if by > 0:
         turn.count("lost", node=node, reason=key, by=by)
+
+
+def follow(ledger: Ledger, node: str, epoch: str) -> None:
+    """The node's store was salvaged into another one, which counts on from its totals."""
+    told = _told(ledger, node)
+    if told.totals:
+        told.epoch = epoch
+        ledger.put_document(_KIND, node, msgspec.json.encode(told))
 
 
 def _replace(turn: Turn, node: str, epoch: str, key: str, total: LossView) -> int:

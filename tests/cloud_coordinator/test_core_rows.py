@@ -152,6 +152,20 @@ def test_totals_of_losses_count_once_however_often_and_in_whatever_order_they_co
     assert losses.of_node(fleet.ledger, "n2") == ()
 
 
+def test_a_store_that_was_salvaged_counts_on_and_its_losses_are_not_counted_twice(fleet: ModelFleet) -> None:
+    node = fleet.nodes["n1"]
+    node.say(LossReported(lost_class="telemetry", reason="evicted", count=10, is_total=True))
+    fleet.settle()
+    node.salvaged_from = (node.store_epoch,)
+    node.store_epoch, node.outbox[Lane.LIVE], node.last[Lane.LIVE] = "salvaged", [], 0
+    fleet.connect("n1")
+    for count in (8, 13):  # a report that was still waiting, then the totals that go on
+        node.say(LossReported(lost_class="telemetry", reason="evicted", count=count, is_total=True))
+    fleet.settle()
+
+    assert fleet.counted("lost", "telemetry: evicted") == 13
+
+
 def test_a_node_that_invents_reasons_without_end_is_believed_up_to_a_bound(fleet: ModelFleet) -> None:
     for number in range(losses.LIMIT + 20):
         fleet.nodes["n1"].say(LossReported(lost_class="x", reason=f"{number}", count=1, is_total=True))
