@@ -10,11 +10,13 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from edge_agent.core.actions import Action, Commit
 from edge_agent.core.core import AgentCore
 from edge_agent.core.events import CommitFailed, Committed, Event, Observed, Ticked
+from edge_agent.flight import Recorder
 from skerry.clock import Clock
 from skerry.errors import QueueError, SkerryError, StorageFailed
 from task_queue.mailbox import Letter, Mailbox, settle
@@ -43,9 +45,12 @@ _Observed = list[tuple[Waiter, Letter["Tag"]]]
 class CoreLoop:
     """Runs one core on one event loop. `failed` is set when the core itself breaks: the process must end."""
 
-    def __init__(self, core: AgentCore, writer: StoreWriter, clock: Clock) -> None:
+    def __init__(
+        self, core: AgentCore, writer: StoreWriter, clock: Clock, *, recorder: Recorder | None = None
+    ) -> None:
         """Call it on the running event loop; set `perform` before the first event."""
         self.core = core
+        self._handle = core.handle if recorder is None else partial(recorder.handle, core)
         self.perform: Perform = lambda action: None
         self.seen: list[Seen] = []  #: called with every commit, after the core
         self._writer = writer
@@ -65,7 +70,7 @@ class CoreLoop:
             return  # an action has led to it: it is taken when the present one is done
         try:
             while self._events:
-                for action in self.core.handle(self._events[0], self._clock.now()):
+                for action in self._handle(self._events[0], self._clock.now()):
                     self._do(action)
                 self._events.popleft()
             self._set_timer()

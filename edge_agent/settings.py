@@ -113,6 +113,12 @@ class TrainingSettings(_Table, frozen=True, kw_only=True):
     node_config: dict[str, bool | int | float | str] = {}  #: handed to the trainer, for example partition-id
 
 
+class RecorderSettings(_Table, frozen=True, kw_only=True):
+    """The flight recorder: what the agent was told and decided lately, for `skerry report`."""
+
+    max_bytes: Annotated[int, Meta(ge=0)] = 8 * MIB  #: on the disk, in all; 0: nothing is recorded
+
+
 class LimitSettings(_Table, frozen=True, kw_only=True):
     """What tasks may take of this node, and the agent's patience. Durations in seconds."""
 
@@ -142,6 +148,7 @@ class AgentSettings(_Table, frozen=True, kw_only=True):
     devices: DeviceSettings = DeviceSettings()
     training: TrainingSettings = TrainingSettings()
     limits: LimitSettings = LimitSettings()
+    recorder: RecorderSettings = RecorderSettings()
     log: LogSettings = LogSettings()
 
     @property

@@ -11,7 +11,7 @@ from skerry.node import Device
 from task_queue.operations import Answer, Operation
 
 
-class _Event(msgspec.Struct, frozen=True, kw_only=True):
+class _Event(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """A fact."""
 
 

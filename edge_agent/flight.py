@@ -1,0 +1,202 @@
+"""The flight recorder: what the core was told and what it answered, in a bounded ring of files.
+
+The core is pure, so that its events, the rulings it was given and the delays it drew are enough to run it
+again elsewhere. Payloads are on this disk already; what leaves the machine is redacted (see report.py). Owns
+the form and the bound; a recording that fails is ended with a word in the log, never the agent.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from edge_agent.core.actions import Action, Commit
+from edge_agent.core.core import AgentCore
+from edge_agent.core.events import Event
+from edge_agent.core.ruling import Decider, Ruling
+from edge_agent.core.snapshot import Snapshot, fingerprint, snapshot
+from policy.port import NodeView
+from skerry.clock import Instant
+from skerry.ids import TaskId
+from skerry.task import TaskSpec
+
+log = logging.getLogger(__name__)
+
+#: Events between two fingerprints of the whole state.
+FINGERPRINT_EVERY = 64
+#: Bytes gathered before they are compressed and written: what a kill takes from a recording.
+CHUNK_BYTES = 64 * 1024
+SEGMENTS = 4
+_NUMBERS = "{:08d}.flight"
+
+
+class Moment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One event: what came in with it, and a hash of what came out. state: fingerprint, now and then."""
+
+    now: Instant
+    event: Event
+    rulings: tuple[Ruling, ...] = ()
+    draws: tuple[float, ...] = ()
+    actions: str = ""
+    state: str = ""
+
+
+class Opening(msgspec.Struct, frozen=True, kw_only=True):
+    """The beginning of a segment."""
+
+    version: str
+    state: Snapshot
+
+
+def _plain(value: Any) -> Any:
+    """Write what a document has no form for: the path of a result's file."""
+    if isinstance(value, Path):
+        return str(value)
+    raise NotImplementedError(type(value))
+
+
+_encode = msgspec.json.Encoder(enc_hook=_plain).encode
+
+
+class Recorder:
+    """Stands between a core and its shell: hands everything on, and writes it down."""
+
+    def __init__(self, folder: Path, max_bytes: int, *, version: str) -> None:
+        """max_bytes: of all segments together, 0 for none; the oldest goes for a new one."""
+        self._folder = folder
+        self._segment_bytes = max(CHUNK_BYTES, max_bytes // SEGMENTS)
+        self._version = version
+        self._rulings: list[Ruling] = []
+        self._draws: list[float] = []
+        self._chunk = bytearray()
+        self._file: IO[bytes] | None = None
+        self._written = 0
+        self._count = 0
+        self._is_on = max_bytes > 0
+
+    def decider(self, decide: Decider) -> Decider:
+        """Return the same decider, its rulings written down."""
+
+        def recorded(task_id: TaskId, task: TaskSpec, node: NodeView, now: Instant) -> Ruling:
+            ruling = decide(task_id, task, node, now)
+            self._rulings.append(ruling)
+            return ruling
+
+        return recorded
+
+    def jitter(self, draw: Callable[[float], float]) -> Callable[[float], float]:
+        """Return the same draws, written down."""
+
+        def recorded(bound: float) -> float:
+            value = draw(bound)
+            self._draws.append(value)
+            return value
+
+        return recorded
+
+    def handle(self, core: AgentCore, event: Event, now: Instant) -> list[Action]:
+        """Have the core take an event."""
+        if self._is_on and self._file is None:
+            self._guarded(lambda: self._begin_segment(core))
+        self._rulings.clear()
+        self._draws.clear()
+        actions = core.handle(event, now)
+        if self._is_on:
+            self._guarded(lambda: self._note(core, event, now, actions))
+        return actions
+
+    def flush(self) -> None:
+        """Write what is gathered."""
+        if self._is_on and self._file is not None:
+            self._guarded(self._write_chunk)
+
+    def close(self) -> None:
+        """Write what is gathered and end the recording."""
+        self.flush()
+        self._is_on = False
+        if self._file is not None:
+            self._file.close()
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        try:
+            work()
+        except (OSError, ValueError, NotImplementedError) as error:
+            self._is_on = False
+            log.warning("nothing more is recorded until the next start: %s", error)
+
+    def _note(self, core: AgentCore, event: Event, now: Instant, actions: list[Action]) -> None:
+        self._count += 1
+        is_due = self._count % FINGERPRINT_EVERY == 0
+        moment = Moment(
+            now=now,
+            event=event,
+            rulings=tuple(self._rulings),
+            draws=tuple(self._draws),
+            actions=hash_of(actions),
+            state=fingerprint(core.state) if is_due else "",
+        )
+        self._chunk += _encode(moment) + b"\n"
+        if len(self._chunk) >= CHUNK_BYTES:
+            self._write_chunk()
+        if self._written >= self._segment_bytes:
+            self._begin_segment(core)
+
+    def _begin_segment(self, core: AgentCore) -> None:
+        if self._file is not None:
+            self._write_chunk()
+            self._file.close()
+        self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        known = segments(self._folder)
+        for old in known[: max(0, len(known) - SEGMENTS + 1)]:
+            old.unlink()
+        number = int(known[-1].stem) + 1 if known else 1
+        self._file = (self._folder / _NUMBERS.format(number)).open("wb", buffering=0)
+        self._written = 0
+        self._count = 0
+        self._chunk = bytearray(_encode(Opening(version=self._version, state=snapshot(core.state))) + b"\n")
+
+    def _write_chunk(self) -> None:
+        if not self._chunk or self._file is None:
+            return
+        data = zlib.compress(bytes(self._chunk), 1)
+        self._file.write(len(data).to_bytes(4, "big") + data)
+        self._written += 4 + len(data)
+        self._chunk.clear()
+
+
+def hash_of(actions: list[Action]) -> str:
+    """Return a hash of actions: what is to be done to which task, not what is in it."""
+    words = [_words(action) for action in actions]
+    return hashlib.blake2b(repr(words).encode(), digest_size=8).hexdigest() if words else ""
+
+
+def _words(action: Action) -> tuple[str, ...]:
+    if isinstance(action, Commit):
+        inner = (f"{type(op).__name__} {getattr(op, 'task_id', '')}" for op in action.operations)
+        return ("Commit", str(action.token), *inner)
+    subject = getattr(action, "task_id", getattr(action, "name", ""))
+    where = getattr(action, "device_id", "")
+    return (type(action).__name__, subject, where, str(getattr(action, "fence", "")))
+
+
+def segments(folder: Path) -> list[Path]:
+    """Return the files of a recording, the oldest first."""
+    return sorted(folder.glob("*.flight"))
+
+
+def lines_of(data: bytes) -> Iterator[bytes]:
+    """Yield a segment's lines; one that a kill cut short ends with its last whole chunk."""
+    at = 0
+    while at + 4 <= len(data):
+        size = int.from_bytes(data[at : at + 4], "big")
+        chunk = data[at + 4 : at + 4 + size]
+        if len(chunk) < size:
+            return
+        yield from zlib.decompress(chunk).splitlines()
+        at += 4 + size
