@@ -196,9 +196,10 @@ class Client(QueueCalls):
         given = {name: value for name, value in query.items() if value not in (None, "")}
         return self._http.json(TaskPage, "GET", f"/v1/tasks?{urlencode(given)}")
 
-    def cancel(self, task_id: str) -> TaskView:
-        """End a task.  Raises ProblemError when it has ended already, TaskNotFound."""
-        return self._http.json(TaskView, "DELETE", f"/v1/tasks/{task_id}")
+    def cancel(self, task_id: str, *, reason: str = "") -> TaskView:
+        """End a task.  reason: for its story.  Raises ProblemError when it has ended already, TaskNotFound."""
+        query = f"?{urlencode({'reason': reason})}" if reason else ""
+        return self._http.json(TaskView, "DELETE", f"/v1/tasks/{task_id}{query}")
 
     def replay(self, task_id: str) -> TaskView:
         """Make a dead-lettered task ready again.  Raises ProblemError when it is not dead, TaskNotFound."""

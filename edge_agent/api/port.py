@@ -46,8 +46,8 @@ class AgentFacade(Protocol):
         """Return tasks, newest first, without their attempts."""
         ...
 
-    async def cancel(self, task_id: TaskId) -> Changed | Refused:
-        """End a task at its submitter's wish; a running one's process is stopped."""
+    async def cancel(self, task_id: TaskId, reason: str = "") -> Changed | Refused:
+        """End a task at its submitter's wish; a running one's process is stopped. reason: for its story."""
         ...
 
     async def replay(self, task_id: TaskId) -> Changed | Refused:

@@ -35,6 +35,12 @@ class GetQuery(msgspec.Struct, frozen=True, kw_only=True):
     wait: Annotated[float, Meta(ge=0, le=WAIT_LIMIT_S)] = 0.0
 
 
+class CancelQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """reason: kept in the task's story and shown as its error."""
+
+    reason: Annotated[str, Meta(max_length=200)] = ""
+
+
 class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which tasks; before: ids below it only.
 
@@ -151,7 +157,8 @@ async def list_tasks(request: web.Request) -> web.StreamResponse:
 
 async def cancel(request: web.Request) -> web.StreamResponse:
     """End a task at its submitter's wish."""
-    return await _changed(request, await request.app[FACADE].cancel(_task_id(request)))
+    reason = read_query(request, CancelQuery).reason
+    return await _changed(request, await request.app[FACADE].cancel(_task_id(request), reason))
 
 
 async def replay(request: web.Request) -> web.StreamResponse:
@@ -231,7 +238,8 @@ ROUTES = (
         method="DELETE",
         path="/v1/tasks/{id}",
         handler=cancel,
-        summary="Cancel a task; a running one's process is stopped.",
+        summary="Cancel a task in any state before its end; a running one's process is stopped.",
+        query=CancelQuery,
         answers=_ONE,
         refusals=(404, 409, 422, 507),
     ),

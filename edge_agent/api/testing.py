@@ -103,9 +103,9 @@ class StoreFacade:
         """Read some tasks."""
         return self._store.find(task_filter)
 
-    async def cancel(self, task_id: TaskId) -> Changed | Refused:
+    async def cancel(self, task_id: TaskId, reason: str = "") -> Changed | Refused:
         """End a task."""
-        return self._change(Cancel(task_id=task_id))
+        return self._change(Cancel(task_id=task_id, reason=reason))
 
     async def replay(self, task_id: TaskId) -> Changed | Refused:
         """Make a dead task ready again."""

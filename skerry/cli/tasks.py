@@ -179,12 +179,18 @@ def watch(
 
 @app.command()
 @with_agent
-def cancel(client: Client, task_id: TaskIdArgument, *, as_json: JsonOption = False) -> None:
-    """End a task; a running one's process is stopped.
+def cancel(
+    client: Client,
+    task_id: TaskIdArgument,
+    *,
+    reason: Annotated[str, typer.Option(help="Why: kept in the task's story.")] = "",
+    as_json: JsonOption = False,
+) -> None:
+    """End a task in any state before its end; a running one's process is stopped.
 
-    Example: skerry tasks cancel 019b77a0c1e84f1d2a3b4c5d6e7f8091
+    Example: skerry tasks cancel 019b77a0c1e84f1d2a3b4c5d6e7f8091 --reason "wrong camera"
     """
-    _print_state(client.cancel(task_id), as_json=as_json)
+    _print_state(client.cancel(task_id, reason=reason), as_json=as_json)
 
 
 @app.command()

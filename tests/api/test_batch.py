@@ -188,6 +188,17 @@ def test_a_replay_says_which(agent: Agent, asked: dict[str, object]) -> None:
     assert "say which" in answer["detail"]
 
 
+def test_the_reason_of_a_cancel_is_kept_with_the_task(agent: Agent) -> None:
+    (answer,) = batch(agent, document(delay_s=60))["answers"]
+
+    view = agent.ask("DELETE", f"/v1/tasks/{answer['task_id']}?reason=wrong+camera")[1]
+
+    assert (view["state"], view["outcome"]["error"]) == ("cancelled", "wrong camera")
+    story = agent.ask("GET", f"/v1/tasks/{answer['task_id']}/story")[1]
+    assert "wrong camera" in json.dumps(story["events"][-1])
+    assert agent.ask("DELETE", f"/v1/tasks/{answer['task_id']}")[0] == 409
+
+
 def test_a_story_tells_what_happened_in_order(agent: Agent) -> None:
     task_id = dead(agent)
 
