@@ -19,7 +19,6 @@ from skerry.messages import Lane
 from task_queue.attempts import interrupt
 from task_queue.records import Value
 from task_queue.remains import Shape
-from task_queue.retention import Amount
 from task_queue.rows import readable_spec_of
 from task_queue.sqlite_tables import lane_of, seq_of
 from task_queue.store import scoped_key
@@ -63,8 +62,6 @@ class Putting:
                 source, epoch, lane, upto = row[:4]
                 self.db.execute("DELETE FROM inbox WHERE source=? AND epoch=? AND lane=? AND upto<?", row[:4])
                 return self._insert(table, [source, epoch, lane, upto])
-            case "loss":
-                return self._put_loss(tx, row)
             case "remembered":
                 is_new = self._insert(table, row)
                 tx.book.remembered += is_new
@@ -88,13 +85,6 @@ class Putting:
         except apsw.ConstraintError:  # the task that it belongs to is not there
             return False
         return self.db.changes() > 0
-
-    def _put_loss(self, tx: Transaction, row: list[Value]) -> bool:
-        """Count on from the old totals: the birth says that this store follows that one."""
-        named = dict(zip(self._names("loss"), row, strict=False))
-        amount = Amount(int(str(named["rows"])), int(str(named["bytes"])))
-        tx.lose(str(named["class"]), str(named["reason"]), amount)
-        return True
 
     # --- tasks
 

@@ -14,7 +14,7 @@ from edge_agent.runtime import Agent
 from edge_agent.settings import AgentSettings
 from skerry.clock import SystemClock
 from skerry.envelope import Speaker, open_envelope
-from skerry.errors import EnvelopeRefused
+from skerry.errors import EnvelopeRefused, StoreDamaged
 from skerry.fence import Fence
 from skerry.identity import Enrolment, PrivateKey
 from skerry.ids import TaskId
@@ -30,6 +30,7 @@ from skerry.messages import (
     PlaceTask,
     RevokePlacement,
     Row,
+    StoreSalvaged,
     TaskEnded,
     TaskOffered,
     TaskReturned,
@@ -43,6 +44,7 @@ from skerry.topics import COORDINATOR, Leaf, build, coordinator_filters
 from skerry.transport.memory import MemoryBroker, MemoryTransport
 from skerry.transport.port import Message
 from task_queue.operations import Enqueued
+from task_queue.sqlite_store import SqliteStore
 from task_queue.store import TaskRecord
 from task_queue.task import State
 
@@ -256,6 +258,40 @@ def test_a_task_for_another_region_is_offered_and_its_end_comes_home(connect: Co
     assert record.state is State.DONE
     assert record.outcome is not None
     assert record.outcome.result == 42
+
+
+def test_a_damaged_queue_goes_on_in_a_fresh_store_and_the_coordinator_hears_of_it(connect: Connect) -> None:
+    async def story() -> tuple[Net, str, TaskId]:
+        async with connect() as net:
+            await net.until(lambda: is_welcomed(net))
+            store = net.agent.parts.store
+            assert isinstance(store, SqliteStore)
+            epoch = store.epoch
+            place(net, a_command("true"), number=1)
+            await net.until(lambda: net.coordinator.heard_of(TaskEnded))
+            running = place(net, a_command("sleep", "2"), number=2)
+            await net.until(lambda: store.depth().by_state[State.RUNNING])
+
+            store.suspect(StoreDamaged("a page of it cannot be read"))
+            answer = await net.agent.submit(a_command("true"))
+            assert isinstance(answer, Enqueued)
+            await net.until(lambda: net.coordinator.heard_of(StoreSalvaged))
+            await net.until(lambda: len(net.coordinator.heard_of(TaskEnded)) == 3)
+            await net.until(lambda: not sum(store.depth().outbox.values()))
+
+            assert store.epoch != epoch
+            assert net.coordinator.hub._store_epoch == store.epoch  # it was told in a birth
+            assert "damage" in net.agent.alarms_now()
+            return net, epoch, running
+
+    net, _, running = asyncio.run(story())
+    ended = [row.task_id for row in net.coordinator.heard if isinstance(row, TaskEnded)]
+    assert len(ended) == len(set(ended)) == 3
+    assert running in ended, "an attempt that ran through the change of stores was lost"
+    (salvaged,) = net.coordinator.heard_of(StoreSalvaged)
+    assert isinstance(salvaged, StoreSalvaged)
+    assert salvaged.kept["task"] == 2
+    assert salvaged.rows_lost == 0
 
 
 def test_a_revoked_placement_stops_the_process(connect: Connect) -> None:
