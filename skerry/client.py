@@ -197,7 +197,7 @@ class Client(QueueCalls):
         return self._http.json(TaskPage, "GET", f"/v1/tasks?{urlencode(given)}")
 
     def cancel(self, task_id: str, *, reason: str = "") -> TaskView:
-        """End a task.  reason: for its story.  Raises ProblemError when it has ended already, TaskNotFound."""
+        """End a task.  reason: for its story.  Raises ProblemError when it has ended, TaskNotFound."""
         query = f"?{urlencode({'reason': reason})}" if reason else ""
         return self._http.json(TaskView, "DELETE", f"/v1/tasks/{task_id}{query}")
 
