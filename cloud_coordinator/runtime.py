@@ -18,6 +18,7 @@ from cloud_coordinator.figures import Figures
 from cloud_coordinator.placement.planner import plan
 from cloud_coordinator.senders import Senders
 from cloud_coordinator.settings import CoordinatorSettings
+from cloud_coordinator.shedding import Shedding
 from cloud_coordinator.writer import CoreThread
 from policy.port import Guard
 from skerry.clock import Clock
@@ -66,6 +67,7 @@ class Runtime:
         self._bounded_log = RateLimited(log, LOG_EVERY_S, monotonic=lambda: clock.now().uptime_s)
         self.senders = Senders(core.nodes(), core.heard_upto())
         self.term = core.term
+        self.shedding = Shedding()  #: touched by jobs only
         #: Called on the event loop whenever the core has answered a tick: the service is not stuck.
         self.on_tick: Callable[[], None] = lambda: None
         #: Called on the event loop when answers to training instructions are on disk.
@@ -144,7 +146,17 @@ class Runtime:
 
     def _job(self, event: happened.Event) -> Callable[[CoordinatorCore], list[do.Action]]:
         clock = self._clock
-        return lambda core: core.handle(event, clock.now(), clock.wall_s())
+
+        def job(core: CoordinatorCore) -> list[do.Action]:
+            """What waits is looked at here, not where jobs are made: there the answer would wait too."""
+            now, wall_s = clock.now(), clock.wall_s()
+            retry_after_s = self.shedding.measured(self._thread.waiting, now)
+            if retry_after_s is None:
+                return core.handle(event, now, wall_s)
+            told = core.handle(happened.PressureChanged(retry_after_s), now, wall_s)
+            return told + core.handle(event, now, wall_s)
+
+        return job
 
     def _ticked(self, actions: list[do.Action] | None, error: BaseException | None) -> None:
         """The core has answered a tick: it is not stuck, whatever the disk says."""

@@ -25,6 +25,7 @@ from cloud_coordinator.core.events import (
     NodeRevoked,
     PlanFailed,
     PlanMade,
+    PressureChanged,
     RefusalsCounted,
     Ticked,
 )
@@ -248,6 +249,8 @@ class CoordinatorCore:
             case RefusalsCounted(counts):
                 for (node, reason), by in counts.items():
                     turn.count("refused", node=node, reason=reason, by=by)
+            case PressureChanged(retry_after_s):
+                self._links.hold_back(turn, retry_after_s)
             case Ticked():
                 self._tick(turn)
             case NodeEnrolled() | NodeRevoked() | NodeReleased():

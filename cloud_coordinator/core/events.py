@@ -44,6 +44,12 @@ class RefusalsCounted(_Event, frozen=True):
     counts: Mapping[tuple[str, str], int]
 
 
+class PressureChanged(_Event, frozen=True):
+    """More waits than can be done soon, or no longer. retry_after_s: when to ask again; 0: it is over."""
+
+    retry_after_s: float
+
+
 class NodeEnrolled(_Event, frozen=True):
     """A node showed a good token and its key."""
 
@@ -100,6 +106,7 @@ Event = (
     | Heard
     | BirthDisregarded
     | RefusalsCounted
+    | PressureChanged
     | NodeEnrolled
     | NodeRevoked
     | NodeReleased

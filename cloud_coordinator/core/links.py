@@ -6,6 +6,7 @@ is to be said goes out after the commit, so an acknowledgement never runs ahead 
 
 from __future__ import annotations
 
+import zlib
 from collections import deque
 
 from cloud_coordinator.core import intake, register
@@ -30,7 +31,7 @@ from skerry.link.actions import (
     TrimOutbox,
     Welcomed,
 )
-from skerry.link.events import Applied, Event, OutboxGrew, RowsRead
+from skerry.link.events import Applied, Event, LoadChanged, OutboxGrew, RowsRead
 from skerry.link.hub import HubLink
 from skerry.link.wire import send
 from skerry.messages import Hint, Lane
@@ -44,6 +45,7 @@ class Links:
         """version: the coordinator's own, told to nodes."""
         self._version = version
         self._hubs: dict[str, HubLink] = {}
+        self._retry_after_s = 0.0
 
     def give(self, turn: Turn, name: str, event: Event) -> None:
         """Hand an event to one node's link and do what it asks for."""
@@ -62,6 +64,15 @@ class Links:
         """Hand an event to every link there is."""
         for name in list(self._hubs):
             self.give(turn, name, event)
+
+    def hold_back(self, turn: Turn, retry_after_s: float) -> None:
+        """Have every link, those to come too, refuse rows for so long; 0: take them again, and say so."""
+        if retry_after_s > 0 and not self._retry_after_s:
+            turn.count("held_back")
+            turn.act(Report("warning", f"more waits than can be done soon: nodes wait {retry_after_s:g} s"))
+        self._retry_after_s = retry_after_s
+        for name in list(self._hubs):
+            self.give(turn, name, self._load_for(name))
 
     def send_grown(self, turn: Turn) -> None:
         """Have the links read what this event wrote into command logs."""
@@ -105,7 +116,14 @@ class Links:
                 version=self._version,
                 state_interval_s=turn.limits.state_interval_s,
             )
+            if self._retry_after_s:
+                self._hubs[name].handle(self._load_for(name), turn.now)
         return self._hubs[name]
+
+    def _load_for(self, name: str) -> LoadChanged:
+        """Each node waits up to twice as long, by its name: they must not all come back in one moment."""
+        share = zlib.crc32(name.encode()) / 2**32
+        return LoadChanged(retry_after_s=self._retry_after_s * (1.0 + share))
 
     def _perform(self, turn: Turn, node: NodeNow, action: Action) -> Event | None:
         name = node.record.name
