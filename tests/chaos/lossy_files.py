@@ -1,8 +1,8 @@
 """A whole file system that forgets what was not synced, for processes that know nothing of it (FUSE).
 
 `python -m tests.chaos.lossy_files MOUNT IMAGE` mounts what IMAGE holds, in memory. The line `cut SEED` on its
-standard input ends the machine's life: every later call fails, and IMAGE is what a disk may hold then, file by
-file and folder by folder: of the writes since a file's last sync nothing, a prefix or a random half of the
+standard input ends the machine's life: every later call fails, and IMAGE is what a disk may hold then, file
+by file and folder by folder: of the writes since a file's last sync nothing, a prefix or a random half of the
 512-byte sectors; of the changes of a folder since its last sync a prefix. Modes and times are not lost. A
 file's own sync does not make its name safe: its folder's does.
 """
@@ -25,7 +25,7 @@ from typing import Any, TypeVar
 
 import mfusepy as fuse
 
-from tests.chaos.lossy_disk import Write, apply, survivors, written
+from task_queue.testing_lossy_disk import Write, apply, survivors, written
 
 _T = TypeVar("_T")
 _BLOCK = 4096

@@ -27,13 +27,23 @@ from task_queue import sqlite_file
 from task_queue.limits import Limits, Synchronous
 from task_queue.sqlite_store import SqliteStore
 from tests.chaos.evidence import load_evidence, queue_files, save_evidence
-from tests.chaos.lossy_disk import LossyDisk
+from task_queue.testing_lossy_disk import LossyDisk
 from tests.queue.histories import History
 
 VFS = "lossy"
 POINTS_A_BOUT = 100
 #: Nothing here depends on a real disk: the lossy one remembers what was synced.
 FAST = "/dev/shm" if Path("/dev/shm").is_dir() else None
+#: Small enough that ended tasks are pruned and messages evicted while it works.
+SMALL = Limits(
+    ballast_bytes=0,
+    control_ballast_bytes=0,
+    free_floor_bytes=0,
+    max_bytes=1 << 20,
+    keep_ended=80,
+    remember_ended=100,
+    remember_s=60.0,
+)
 _SHARE_IN_OPEN = 0.3
 _STEPS_IN_OPEN, _STEPS_AT_WORK = 25, 250
 _TIDIES, _RESTARTS = 0.04, 0.02
@@ -150,9 +160,7 @@ class Bench:
             self._promised = len(self._states) - 1
 
     def _open(self, folder: Path) -> SqliteStore:
-        limits = Limits(
-            ballast_bytes=0, free_floor_bytes=0, keep_ended=80, synchronous=self._bout.synchronous
-        )
+        limits = msgspec.structs.replace(SMALL, synchronous=self._bout.synchronous)
         return SqliteStore.open(
             folder / "queue.db", now=self._clock.now(), wall_s=self._clock.wall_s, limits=limits
         )

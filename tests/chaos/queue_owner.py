@@ -46,9 +46,9 @@ from task_queue.writer import StoreWriter
 
 PRODUCERS = 4
 #: Small enough to be compared whole after a kill, large enough that what a kill leaves is not pruned unseen.
-LIMITS = Limits(ballast_bytes=0, free_floor_bytes=0, keep_ended=2000, remember_ended=400, remember_s=0.0)
+LIMITS = Limits(ballast_bytes=0, control_ballast_bytes=0, free_floor_bytes=0, keep_ended=1000)
 _MOST_OPEN = 300
-_KEYS = 50
+_KEYS = 20_000
 _SIZES = (10, 300, 5000)
 
 

@@ -66,11 +66,9 @@ class Promises:
             self._open.add(task_id)
 
     def _hear_known(self, task_id: str, key: str) -> None:
-        earlier = self._keys.get(key)
-        if earlier != task_id and earlier in self._open:  # one that has ended may be forgotten by now
-            self._violation(f"key {key} names {earlier}, which has not ended, and {task_id}")
-        if key != "-":
-            self._keys[key] = task_id
+        """A key names one task, ended or not: as long as a bout lives it is remembered."""
+        if key != "-" and self._keys.setdefault(key, task_id) != task_id:
+            self._violation(f"key {key} names {self._keys[key]} and {task_id}")
 
     def _hear_started(self, task_id: str, fence: str, once: str) -> None:
         fences = self._fences.setdefault(task_id, [])

@@ -16,6 +16,7 @@ from skerry.decision import Decision
 from skerry.fence import Fence
 from skerry.ids import TaskId, TaskIdSource
 from skerry.messages import Lane, Outcome
+from skerry.recurring import RecurringSpec
 from skerry.testing import ManualClock, a_task
 from task_queue.operations import (
     Advance,
@@ -25,7 +26,9 @@ from task_queue.operations import (
     Changed,
     Claim,
     Claimed,
+    CountLoss,
     Drop,
+    DropRecurring,
     Enqueue,
     Enqueued,
     Fail,
@@ -36,6 +39,7 @@ from task_queue.operations import (
     Operation,
     Park,
     PutMeta,
+    PutRecurring,
     RecordPlacement,
     RefusePlacement,
     Release,
@@ -56,8 +60,11 @@ _SIZES = (0, 0, 400, 6000)
 class History:
     """What has been asked of a store so far, and what to ask next."""
 
-    def __init__(self, clock: ManualClock, rng: random.Random) -> None:
-        """Begin with an empty queue."""
+    def __init__(self, clock: ManualClock, rng: random.Random, *, with_recurring: bool = True) -> None:
+        """Begin with an empty queue.  with_recurring: their tasks' ids tell the wall time."""
+        self._recipes = {
+            recipe: share for recipe, share in _RECIPES.items() if with_recurring or recipe != History._recur
+        }
         self.clock, self.rng = clock, rng
         self.performed: Counter[type[Operation]] = Counter()
         # Not the clock's wall time: the same history under another clock has the same ids.
@@ -72,7 +79,7 @@ class History:
     def propose(self) -> list[Operation]:
         """Return operations for one commit: mostly of one kind, at times a mixture."""
         recipes = self.rng.choices(
-            list(_RECIPES), weights=list(_RECIPES.values()), k=self.rng.choice((1, 1, 3))
+            list(self._recipes), weights=list(self._recipes.values()), k=self.rng.choice((1, 1, 3))
         )
         ops = [op for recipe in recipes for op in recipe(self)]
         self.performed.update(type(op) for op in ops)
@@ -207,6 +214,22 @@ class History:
         ]
         return self.rng.sample(ops, self.rng.randint(1, len(ops)))
 
+    def _recur(self) -> list[Operation]:
+        name = self.rng.choice(("hourly", "often", "seldom"))
+        every_s = self.rng.choice((5.0, 30.0, 3600.0))
+        missed = self.rng.choice(("skip", "all"))
+        spec = RecurringSpec(name=name, task=a_task(), every_s=every_s, missed=missed)
+        return [
+            self.rng.choice(
+                (
+                    PutRecurring(recurring_id=self._ids.next(), spec=spec),
+                    PutRecurring(recurring_id=self._ids.next(), spec=spec),
+                    DropRecurring(name=name),
+                    CountLoss(lost_class="command", reason="malformed", size_bytes=self.rng.randint(1, 99)),
+                )
+            )
+        ]
+
     def _some(self, candidates: dict[TaskId, Any]) -> list[TaskId]:
         return self.rng.sample(list(candidates), min(len(candidates), self.rng.randint(1, 6)))
 
@@ -222,4 +245,5 @@ _RECIPES: dict[Callable[[History], list[Operation]], int] = {
     History._from_outside: 2,
     History._pass_time: 2,
     History._use_streams: 2,
+    History._recur: 1,
 }

@@ -1,6 +1,7 @@
 """The wall clock steps between any two operations: every answer and every end is what it is without that.
 
-On both stores, with restarts and suspends in between. The process itself: test_process_clocks.py.
+On both stores, with restarts and suspends in between. The process itself: test_process_clocks.py; recurring
+tasks, which may go by the wall clock: test_recurring_clocks.py.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Life:
 
     def __init__(self, opener: OpenStore, seed: int, *, wall_s: float | None = None) -> None:
         self.clock = ManualClock() if wall_s is None else ManualClock(wall_s=wall_s)
-        self.history = History(self.clock, random.Random(seed))
+        self.history = History(self.clock, random.Random(seed), with_recurring=False)
         self._opener = opener
         self.store: Store = opener(self.clock)
 
