@@ -28,6 +28,7 @@ from task_queue.operations import (
     Start,
     Started,
 )
+from task_queue.retention import Amount, RowClass, class_of
 from task_queue.sqlite_store import SqliteStore
 from task_queue.store import Store, TaskFilter, TaskRecord
 from task_queue.task import FINAL, OPEN, State
@@ -173,12 +174,21 @@ def check_invariants(store: Store) -> None:
     _check_order(records)
     for record in records:
         _check_record(record, store.get(record.task_id))
+    _check_outbox(store)
+
+
+def _check_outbox(store: Store) -> None:
+    """Every row is counted in its lane and in its class."""
+    depth, by_class = store.depth(), dict.fromkeys(RowClass, Amount())
     for lane in Lane:
-        seqs = [row.seq for row in store.outbox(lane, 0, limit=100_000, limit_bytes=1 << 30)]
+        rows = store.outbox(lane, 0, limit=1_000_000, limit_bytes=1 << 40)
+        seqs = [row.seq for row in rows]
         assert seqs == sorted(set(seqs)), f"{lane}: rows out of order"
-        assert len(seqs) == store.depth().outbox[lane], (
-            f"{lane}: {len(seqs)} rows, counted {store.depth().outbox}"
-        )
+        assert len(seqs) == depth.outbox[lane], f"{lane}: {len(seqs)} rows, counted {depth.outbox}"
+        for row in rows:
+            row_class = class_of(row.kind)
+            by_class[row_class] = by_class[row_class].plus(Amount(1, len(row.body)))
+    assert depth.by_class == by_class, f"classes counted {depth.by_class}, the rows say {by_class}"
 
 
 def _all_in(store: Store, state: State) -> list[TaskRecord]:
