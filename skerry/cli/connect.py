@@ -96,9 +96,7 @@ def with_agent(command: Callable[Concatenate[Client, P], None]) -> Callable[...,
     return _with_options(run, command, _WHERE)
 
 
-def _endpoint(
-    socket: Path | None, url: str | None, token_file: Path | None, config: Path | None
-) -> Endpoint:
+def _endpoint(socket: Path | None, url: str | None, token_file: Path | None, config: Path | None) -> Endpoint:
     token = None if token_file is None else read_secret(token_file)
     return find_agent(socket=socket, url=url, token=token, config=config)
 

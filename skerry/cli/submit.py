@@ -25,9 +25,7 @@ def submit(
         typer.Argument(metavar="[FILE | -- ARGV...]", help="A .toml or .json file, or - for standard input."),
     ] = None,
     *,
-    batch: Annotated[
-        str | None, typer.Option(metavar="FILE|-", help="Many tasks: JSON, one a line.")
-    ] = None,
+    batch: Annotated[str | None, typer.Option(metavar="FILE|-", help="Many tasks: JSON, one a line.")] = None,
     command: Annotated[bool, typer.Option("--command", help="The words are a command to run.")] = False,
     wait: Annotated[float | None, typer.Option(min=0, metavar="SECONDS", help="Wait for its end.")] = None,
     kind: Annotated[str | None, typer.Option(help="Profile key, for example detect/yolo-n.")] = None,
