@@ -79,6 +79,20 @@ def open_read_only(path: Path) -> apsw.Connection:
     return db
 
 
+def finish_journal(path: Path) -> None:
+    """Roll back what a power cut has left half done in a file without a write-ahead log: a new one.
+
+    A connection that only reads cannot, and fails.  Raises apsw.Error.
+    """
+    if not (path.exists() and path.with_name(path.name + "-journal").exists()):
+        return
+    db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
+    try:
+        pragma(db, "user_version")
+    finally:
+        db.close()
+
+
 def configure(db: apsw.Connection, settings: Sequence[str]) -> None:
     """Give a connection its pragmas, its patience and its plans, which no bound value changes."""
     db.set_busy_timeout(BUSY_TIMEOUT_MS)
@@ -95,7 +109,11 @@ def pragma(db: apsw.Connection, name: str) -> int:
 
 
 def refuse_newer(path: Path, known: int) -> None:
-    """Raise StoreTooNew when the file has a schema above the known one. Nothing is written to find out."""
+    """Raise StoreTooNew when the file has a schema above the known one. Nothing is written to find out.
+
+    But what a power cut has left half done is rolled back.
+    """
+    finish_journal(path)
     if not path.exists() or path.stat().st_size == 0:
         return
     db = open_read_only(path)

@@ -15,7 +15,7 @@ import apsw
 import msgspec
 
 from skerry.clock import Instant
-from skerry.database import translated
+from skerry.database import finish_journal, translated
 from skerry.durable import make_directory
 from skerry.errors import StorageFailed, StoreDamaged
 from skerry.ids import TaskId
@@ -101,6 +101,7 @@ class SqliteStore:
         try:
             with translated(path):
                 repair.finish_giving_up()
+                finish_journal(path)
             look(path)
             return cls._begin(path, now, wall_s, reports, limits)
         except StoreDamaged as damage:
