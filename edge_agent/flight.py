@@ -29,7 +29,7 @@ from skerry.task import TaskSpec
 log = logging.getLogger(__name__)
 
 #: Events between two fingerprints of the whole state.
-FINGERPRINT_EVERY = 64
+FINGERPRINT_EVERY = 256
 #: Bytes gathered before they are compressed and written: what a kill takes from a recording.
 CHUNK_BYTES = 64 * 1024
 SEGMENTS = 4
@@ -119,6 +119,10 @@ class Recorder:
     def close(self) -> None:
         """Write what is gathered and end the recording."""
         self.flush()
+        self.abandon()
+
+    def abandon(self) -> None:
+        """End the recording as a killed process does: what is gathered is not written."""
         self._is_on = False
         if self._file is not None:
             self._file.close()
@@ -198,5 +202,5 @@ def lines_of(data: bytes) -> Iterator[bytes]:
         chunk = data[at + 4 : at + 4 + size]
         if len(chunk) < size:
             return
-        yield from zlib.decompress(chunk).splitlines()
+        yield from zlib.decompress(chunk).split(b"\n")[:-1]
         at += 4 + size

@@ -68,16 +68,16 @@ class Agent(QueueQuestions):
         self._stopped = asyncio.Event()
         self._suspects: dict[tuple[str, str], str] = {}
         self._chores: list[asyncio.Task[None]] = []
-        self._recorder = Recorder(
+        self.recorder = Recorder(
             parts.settings.home / "flight", parts.settings.recorder.max_bytes, version=__version__
         )
         core = AgentCore(
             parts.facts,
-            self._recorder.decider(parts.decider),
-            jitter=self._recorder.jitter(lambda bound: parts.rng.uniform(0.0, bound)),
+            self.recorder.decider(parts.decider),
+            jitter=self.recorder.jitter(lambda bound: parts.rng.uniform(0.0, bound)),
             limits=parts.settings.core_limits,
         )
-        self.loop = CoreLoop(core, parts.writer, parts.clock, recorder=self._recorder)
+        self.loop = CoreLoop(core, parts.writer, parts.clock, recorder=self.recorder)
         self.loop.perform = self._perform
         self.content = build_content(parts, remote)
         self._attempts = Attempts(parts.executors, parts.blobs, self._attempt_ended, self.content.make_room)
@@ -130,7 +130,7 @@ class Agent(QueueQuestions):
             await self.uplink.stop()
         await self._attempts.close()
         self.loop.stop()
-        self._recorder.close()
+        self.recorder.close()
         await asyncio.to_thread(self.parts.writer.close)
         await asyncio.sleep(0)  # answers of the last commits reach those who wait for them
         self.parts.profile_cache.save(self.parts.decider.profile, self.measured)
@@ -334,6 +334,6 @@ class Agent(QueueQuestions):
     async def _save_profile(self) -> None:
         while True:
             await asyncio.sleep(SAVE_PROFILE_EVERY_S)
-            self._recorder.flush()
+            self.recorder.flush()
             profile, measured = self.parts.decider.profile, self.measured
             await asyncio.to_thread(self.parts.profile_cache.save, profile, measured)

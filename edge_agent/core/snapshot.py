@@ -13,6 +13,7 @@ import msgspec
 
 from edge_agent.core.entry import Entry
 from edge_agent.core.limits import Limits
+from edge_agent.core.redaction import redacted
 from edge_agent.core.state import Facts, Lane, State, Storage
 from policy.history import History
 from skerry.ids import TaskId
@@ -95,8 +96,9 @@ def restore(taken: Snapshot, jitter: Callable[[float], float]) -> State:
 
 
 def fingerprint(state: State) -> str:
-    """Return a hash of everything the core knows."""
-    return hashlib.blake2b(_encode(snapshot(state)), digest_size=12).hexdigest()
+    """Return a hash of everything the core knows, but for what is redacted in a report."""
+    document = redacted(msgspec.to_builtins(snapshot(state), enc_hook=str))
+    return hashlib.blake2b(_encode(document), digest_size=12).hexdigest()
 
 
 def _lane_now(lane: Lane) -> LaneNow:

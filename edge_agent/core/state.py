@@ -189,17 +189,37 @@ class State:
         A task may be decided for a node whose memory is in use now: it waits in its device's queue until
         there is room, which is checked when its turn comes.
         """
-        total = self.facts.memory_bytes
-        free = max(0, total - self.used_memory_bytes)
+        free = max(0, self.facts.memory_bytes - self.used_memory_bytes)
+        return self._node_view(
+            free_memory_bytes=free,
+            free_cpu_millicores=max(0, self.facts.cpu_millicores - self.used_cpu_millicores),
+            devices=tuple(_device_view(self.lanes[key], uptime_s, free) for key in sorted(self.lanes)),
+        )
+
+    def idle_view(self) -> NodeView:
+        """Return the snapshot of this node with nothing to do: what can never run here cannot run on it."""
+        free = self.facts.memory_bytes
+        devices = [self.lanes[key].device for key in sorted(self.lanes)]
+        return self._node_view(
+            free_memory_bytes=free,
+            free_cpu_millicores=self.facts.cpu_millicores,
+            devices=tuple(
+                DeviceView(device=device, free_memory_bytes=device.memory_bytes or free) for device in devices
+            ),
+        )
+
+    def _node_view(
+        self, *, free_memory_bytes: int, free_cpu_millicores: int, devices: tuple[DeviceView, ...]
+    ) -> NodeView:
         return NodeView(
             node=self.facts.node,
             region=self.facts.region,
             site=self.facts.site,
             labels=self.facts.labels,
-            memory_bytes=total,
-            free_memory_bytes=free,
-            free_cpu_millicores=max(0, self.facts.cpu_millicores - self.used_cpu_millicores),
-            devices=tuple(_device_view(self.lanes[key], uptime_s, free) for key in sorted(self.lanes)),
+            memory_bytes=self.facts.memory_bytes,
+            free_memory_bytes=free_memory_bytes,
+            free_cpu_millicores=free_cpu_millicores,
+            devices=devices,
             queue_rule=QueueRule.PRIORITY,
         )
 

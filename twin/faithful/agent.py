@@ -19,7 +19,7 @@ from edge_agent.decider import PolicyDecider
 from edge_agent.profile_cache import ProfileCache
 from edge_agent.runtime import Agent
 from edge_agent.runtime_build import Parts
-from edge_agent.settings import AgentSettings
+from edge_agent.settings import AgentSettings, RecorderSettings
 from policy.baselines.registry import make_scheduler
 from policy.guard.without_engine import AllowAll
 from policy.profile import Measured, RuntimeProfile
@@ -54,6 +54,7 @@ class NodePlan(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int = 4 << 30
     settings: AgentSettings = AgentSettings()
     limits: Limits = Limits()
+    recorder_bytes: int = 0
 
 
 class RememberedProfile(ProfileCache):
@@ -134,6 +135,7 @@ class Node:
         self.writer.die()
         self.transport.die()
         self.world.end(self.process)
+        agent.recorder.abandon()
         agent.parts.store.close()
         agent.parts.lock.release()
 
@@ -161,7 +163,8 @@ class Node:
 
     def _open(self, loop: Any) -> Parts:
         plan, clock = self.plan, self.machine
-        settings = msgspec.structs.replace(plan.settings, data_dir=str(self.home))
+        recorder = RecorderSettings(max_bytes=plan.recorder_bytes)
+        settings = msgspec.structs.replace(plan.settings, data_dir=str(self.home), recorder=recorder)
         store = SqliteStore.open(
             self.home / "queue.db", now=clock.now(), wall_s=clock.wall_s, reports=True, limits=plan.limits
         )

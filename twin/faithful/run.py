@@ -77,7 +77,7 @@ def run_scenario(
         with seeded_secrets(stage.world.rng("secrets")):
             lost = _play(stage, progress)
         report = _report(stage, lost, digest.hexdigest(), time.perf_counter() - begun)
-        _close(stage)
+        stage.close()
     return report
 
 
@@ -124,9 +124,3 @@ def _report(stage: Stage, lost: int, log_hash: str, wall_s: float) -> Report:
         wall_s=round(wall_s, 3),
         log_hash=log_hash,
     )
-
-
-def _close(stage: Stage) -> None:
-    for node in stage.nodes.values():
-        node.kill()
-    stage.cloud.kill()

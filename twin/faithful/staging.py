@@ -40,9 +40,10 @@ _SPEED = {"cpu": 1.0, "gpu": 6.0, "npu": 4.0, "tpu": 4.0}
 class Stage:
     """Everything of one run."""
 
-    def __init__(self, scenario: Scenario, seed: int, home: Path) -> None:
-        """home: an empty directory for the disks."""
+    def __init__(self, scenario: Scenario, seed: int, home: Path, *, recorder_bytes: int = 0) -> None:
+        """home: an empty directory for the disks.  recorder_bytes: of each flight recorder; 0: off."""
         self.scenario, self.seed, self.home = scenario, seed, home
+        self._recorder_bytes = recorder_bytes
         self.world = World(seed)
         self.cloud_key = _key(seed, "coordinator")
         part = scenario.coordinator
@@ -98,6 +99,12 @@ class Stage:
         self.witness.settled(node)
         self.note(node.name, "starts")
 
+    def close(self) -> None:
+        """End everything that runs."""
+        for node in self.nodes.values():
+            node.kill()
+        self.cloud.kill()
+
     def note(self, who: str, what: str) -> None:
         """Write a line of the event log."""
         self.log(f"{self.world.now_s():.6f} {who} {what}")
@@ -112,6 +119,7 @@ class Stage:
                 devices=tuple(_device(kind, group.slots) for kind in group.devices),
                 cpu_millicores=1000 * group.slots,
                 limits=Limits(max_bytes=group.queue_bytes),
+                recorder_bytes=self._recorder_bytes,
             ),
             self.home / name,
             enrolment=Enrolment(
