@@ -23,11 +23,10 @@ import apsw
 import msgspec
 
 from skerry.testing import ManualClock
-from task_queue import sqlite_file
 from task_queue.limits import Limits, Synchronous
 from task_queue.sqlite_store import SqliteStore
+from task_queue.testing_lossy_disk import LossyDisk, on_lossy_disks
 from tests.chaos.evidence import load_evidence, queue_files, save_evidence
-from task_queue.testing_lossy_disk import LossyDisk
 from tests.queue.histories import History
 
 VFS = "lossy"
@@ -86,20 +85,14 @@ class Bout(msgspec.Struct, kw_only=True):
 def run_bout(folder: Path, *, seed: int, points: int, synchronous: Synchronous = "full") -> Bout:
     """Work on a lossy disk through so many cuts and compare what each has left."""
     disk = LossyDisk(VFS)
-    real = apsw.Connection
     home = folder / "home"
-
-    def connection(name: str, *, flags: int = 6, **rest: object) -> apsw.Connection:
-        return real(name, flags=flags, vfs=VFS if name.startswith(f"{home}/") else None)
-
-    sqlite_file.apsw.Connection = connection  # type: ignore[misc,assignment]  # every part opens files with it
     try:
-        bench = Bench(disk, home, folder / "after", Bout(seed=seed, synchronous=synchronous))
-        for _ in range(points):
-            bench.one_point()
-        return bench.result()
+        with on_lossy_disks(lambda path: VFS if path.is_relative_to(home) else None):
+            bench = Bench(disk, home, folder / "after", Bout(seed=seed, synchronous=synchronous))
+            for _ in range(points):
+                bench.one_point()
+            return bench.result()
     finally:
-        sqlite_file.apsw.Connection = real  # type: ignore[misc]
         disk.unregister()
 
 

@@ -10,8 +10,10 @@ from __future__ import annotations
 import os
 import random
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from unittest.mock import patch
 
 import apsw
 
@@ -109,6 +111,21 @@ class LossyFile(apsw.VFSFile):
         if self._syncs_directory:
             self._disk.sync_directory()
             self._syncs_directory = False
+
+
+@contextmanager
+def on_lossy_disks(disk_of: Callable[[Path], str | None]) -> Iterator[None]:
+    """Have databases opened on lossy disks inside the block.
+
+    disk_of: returns the name of the disk that a file lies on, None for the system's own.
+    """
+    real = apsw.Connection
+
+    def connection(name: str, *, flags: int = 6, **rest: object) -> apsw.Connection:
+        return real(name, flags=flags, vfs=disk_of(Path(name)))
+
+    with patch.object(apsw, "Connection", connection):  # every part opens its files with it
+        yield
 
 
 def kept_of(kept: Kept, rng: random.Random) -> bytes | None:
