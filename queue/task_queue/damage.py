@@ -22,7 +22,6 @@ from task_queue.remains import Shape, shapes
 MARK = 0x534B5100
 #: Rows of each table that are read from either end.
 _SAMPLE = 16
-PAGE_BYTES = 4096
 
 _Item = tuple[str, str, str]
 

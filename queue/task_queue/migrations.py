@@ -122,7 +122,7 @@ def _kept(decision: bytes | None) -> dict[str, Any] | None:
     value = _value(decision)
     if not isinstance(value, dict):
         return None
-    kept = {_KEPT.get(name, name): each for name, each in value.items() if name != "task_id"}
+    kept = {_KEPT.get(str(name), str(name)): each for name, each in value.items() if name != "task_id"}
     kept["candidates"] = [
         [
             one.get("device", ""),

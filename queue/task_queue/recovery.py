@@ -17,8 +17,9 @@ from skerry.database import translated, upgrade
 from skerry.durable import sync
 from skerry.errors import StoreDamaged
 from task_queue import quarantine
-from task_queue.damage import MARK, PAGE_BYTES, schema_shapes
+from task_queue.damage import MARK, schema_shapes
 from task_queue.migrations import schema
+from task_queue.page_size import page_bytes_of, settings_of_new
 from task_queue.quarantine import Copy
 from task_queue.raw_pages import RawPages
 from task_queue.remains import Remains, remains_of
@@ -50,7 +51,7 @@ def start_over(path: Path, copy: Copy, *, wall_s: float, store: OldStore | None 
         for leftover in path.parent.glob(fresh.name + "*"):
             leftover.unlink()
         _bring_up_to_date(copy)
-        with RawPages(source_of(copy), PAGE_BYTES) as raw:
+        with RawPages(source_of(copy), page_bytes_of(source_of(copy))) as raw:
             remains = remains_of(raw, schema_shapes())
             store = store or _old_store(raw, remains, wall_s)
             before = _meta(raw, remains)
@@ -69,7 +70,7 @@ def open_salvage(path: Path, db: apsw.Connection, *, session: int) -> Salvage | 
             return None
         progress = msgspec.json.decode(found[0][0], type=Progress)
         copy = Copy(path.parent / quarantine.FOLDER / progress.copy, path.name)
-        raw = RawPages(source_of(copy), PAGE_BYTES)
+        raw = RawPages(source_of(copy), page_bytes_of(source_of(copy)))
         shapes = schema_shapes()
         remains = remains_of(raw, shapes)
         return Salvage(copy, progress, raw, remains, db=db, shapes=shapes[-1], session=session)
@@ -119,7 +120,8 @@ def _make(fresh: Path, copy: Copy, store: OldStore, before: dict[str, Any]) -> N
 
 def _create(path: Path, version: int) -> apsw.Connection:
     db = apsw.Connection(str(path))
-    db.execute("PRAGMA auto_vacuum = INCREMENTAL").fetchall()
+    for setting in settings_of_new():
+        db.execute(setting).fetchall()
     db.execute("PRAGMA synchronous = OFF").fetchall()  # it is synced as a whole, at the end
     upgrade(db, schema()[:version])
     db.execute(f"PRAGMA application_id = {MARK | version}").fetchall()
@@ -167,7 +169,7 @@ def _bring_up_to_date(copy: Copy) -> None:
         return
     beside = target.with_name(target.name + ".part")
     beside.unlink(missing_ok=True)
-    with RawPages(copy.database, PAGE_BYTES) as raw:
+    with RawPages(copy.database, page_bytes_of(copy.database)) as raw:
         remains = remains_of(raw, shapes)
         if remains.version == len(shapes):
             return

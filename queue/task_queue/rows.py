@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import cache
 from operator import attrgetter
+from typing import Any
 
 import msgspec
 
@@ -165,17 +167,30 @@ def fence_of(text: str | None) -> Fence | None:
         raise StoreDamaged(f"a stored fence cannot be read: {error}") from error
 
 
-#: Field → default, of a task. They are part of the stored form: a changed default needs a schema step.
-_SPEC_DEFAULTS = {field.name: field.default for field in msgspec.structs.fields(TaskSpec)}
-_spec_values = attrgetter(*_SPEC_DEFAULTS)
-
-
 def packed_spec(task: TaskSpec) -> bytes:
-    """Return a task as its body holds it: JSON of what differs from the defaults, sealed."""
-    values = zip(_SPEC_DEFAULTS.items(), _spec_values(task), strict=True)
+    """Return a task as its body holds it: JSON of what differs from the defaults, sealed.
+
+    So the defaults are part of the stored form: a changed one needs a schema step.
+    """
+    return seal(msgspec.json.encode(_sparse(task) | {"spec": _sparse(task.spec)}))
+
+
+def _sparse(value: msgspec.Struct) -> dict[str, Any]:
+    tag, defaults, take = _shape(type(value))
+    pairs = zip(defaults, take(value), strict=True)
     # A default is nearly always the very same object, and that is told much faster than a difference.
-    said = {name: value for (name, default), value in values if value is not default and value != default}
-    return seal(msgspec.json.encode(said))
+    return tag | {name: each for (name, default), each in pairs if each is not default and each != default}
+
+
+@cache
+def _shape(kind: type[msgspec.Struct]) -> tuple[dict[str, Any], list[tuple[str, Any]], Callable[[Any], Any]]:
+    """Return a type's tag, its fields with their defaults, and what takes their values from one."""
+    config, fields = kind.__struct_config__, msgspec.structs.fields(kind)
+    tag = {} if config.tag is None else {str(config.tag_field): config.tag}
+    made = ((field.name, field.default_factory) for field in fields)
+    empty = {name: factory() for name, factory in made if callable(factory)}
+    defaults = [(field.name, empty.get(field.name, field.default)) for field in fields]
+    return tag, defaults, attrgetter(*(field.name for field in fields))
 
 
 def readable_spec_of(body: bytes) -> TaskSpec | None:

@@ -19,6 +19,7 @@ from skerry.database import (
 from task_queue import damage
 from task_queue.limits import CHECKPOINT_BYTES, Synchronous
 from task_queue.migrations import schema
+from task_queue.page_size import settings_of_new
 from task_queue.watermarks import Usage
 
 #: Set on every connection. cache_size: KiB; four times as much was no faster on 60 000 tasks, and stays.
@@ -48,7 +49,8 @@ def open_writer(
         db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
         try:
             if not pragma(db, "user_version"):
-                db.execute("PRAGMA auto_vacuum = INCREMENTAL")  # has an effect before the first table only
+                for setting in settings_of_new():
+                    db.execute(setting).fetchall()
             db.execute("PRAGMA journal_mode = WAL")
             configure(db, (f"synchronous = {synchronous.upper()}", *_SETTINGS))
             db.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT_BYTES}")

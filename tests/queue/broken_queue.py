@@ -18,6 +18,7 @@ from skerry.testing import a_task
 from task_queue.damage import schema_shapes
 from task_queue.log_frames import FRAME_HEAD_BYTES, HEADER_BYTES
 from task_queue.operations import AppendOutbox, Enqueue, Enqueued, MarkInbox, PutMeta
+from task_queue.page_size import PAGE_BYTES
 from task_queue.raw_pages import RawPages
 from task_queue.remains import remains_of
 from task_queue.sqlite_store import SqliteStore
@@ -25,7 +26,7 @@ from task_queue.store import Store, TaskFilter
 from task_queue.task import FINAL, State
 from task_queue.testing import QueueDriver, check_invariants, sqlite_opener
 
-PAGE = 4096
+PAGE = PAGE_BYTES
 FRAME = FRAME_HEAD_BYTES + PAGE
 
 

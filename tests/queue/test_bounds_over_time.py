@@ -150,7 +150,7 @@ def test_a_hundred_rounds_of_filling_and_draining_with_mixed_expiry_leave_the_fi
         logs.append(log)
 
     assert told_of(q, "expired") == 3000
-    assert max(after[3:]) <= max(after[:3]) * 1.1, after
+    assert max(after[3:]) <= max(after[:3]) * 1.2, after
     assert max(after[-10:]) <= max(after[3:13]), after
     assert max(logs) <= 2 * LIMITS.checkpoint_bytes
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from task_queue.page_size import PAGE_BYTES
 from task_queue.task import State
 from task_queue.testing import QueueDriver, check_invariants, sqlite_opener
 
@@ -23,7 +24,7 @@ def test_zeros_in_the_first_page_lose_no_task(tmp_path: Path) -> None:
     q.store.close()
     path = tmp_path / "queue.db"
     data = bytearray(path.read_bytes())
-    data[:4096] = bytes(4096)
+    data[:PAGE_BYTES] = bytes(PAGE_BYTES)
     path.write_bytes(data)
 
     q.kill()

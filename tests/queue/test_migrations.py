@@ -13,10 +13,13 @@ import pytest
 from skerry.database import Step, pragma, upgrade
 from skerry.fence import Fence
 from skerry.messages import Lane
+from skerry.task import CommandSpec
 from skerry.testing import ManualClock, a_task
 from task_queue.limits import Limits
 from task_queue.migrations import schema
 from task_queue.operations import Enqueue, Enqueued, Replay
+from task_queue.page_size import PAGE_BYTES, page_bytes_of
+from task_queue.seals import unseal
 from task_queue.sqlite_store import SqliteStore
 from task_queue.store import TaskFilter
 from task_queue.task import State
@@ -224,8 +227,44 @@ def test_defaults_are_part_of_the_stored_form(tmp_path: Path) -> None:
     ((body,),) = db.execute("SELECT body FROM body")
 
     db.close()
-    assert body == b'{"spec":{"executor":"command","argv":["true"],"env":{},"stdin":"","privileged":false}}'
+    assert unseal(body) == b'{"spec":{"executor":"command","argv":["true"]}}'
+    assert task.spec == CommandSpec(argv=("true",), env={}, stdin="", privileged=False)
     assert (task.kind, task.tenant, task.priority, task.sla) == ("task", "default", 4, "standard")
     assert (task.max_runtime_s, task.retries, task.effect) == (300.0, 2, "idempotent")
     assert (task.resources.cpu_millicores, task.resources.memory_bytes) == (1000, 256 * 1024 * 1024)
     assert (task.resources.accelerator, task.resources.accelerator_count) == ("any", 1)
+
+
+@pytest.mark.parametrize(
+    "gone", ["nothing", "the header", "the header and the log", "the header and the file's rest"]
+)
+@pytest.mark.parametrize("size", [PAGE_BYTES, 4096])
+def test_the_size_of_the_pages_is_found_though_the_header_is_gone(
+    tmp_path: Path, size: int, gone: str
+) -> None:
+    path, log = tmp_path / "queue.db", tmp_path / "queue.db-wal"
+    db = apsw.Connection(str(path))
+    for setting in (f"page_size = {size}", "auto_vacuum = INCREMENTAL", "journal_mode = WAL"):
+        db.execute(f"PRAGMA {setting}").fetchall()
+    upgrade(db, schema())
+    db.execute("PRAGMA wal_checkpoint").fetchall()
+    db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    db.close()
+    if gone != "nothing":
+        whole = path.read_bytes()
+        path.write_bytes(bytes(100) + (whole[100:] if "rest" not in gone else b""))
+    if "log" in gone:
+        log.unlink()
+
+    assert page_bytes_of(path) == size
+
+
+def test_a_new_database_has_small_pages_and_an_old_one_keeps_its_own(tmp_path: Path) -> None:
+    write_old(tmp_path / "queue.db", 2)
+    for folder in (tmp_path, tmp_path / "new"):
+        QueueDriver(sqlite_opener(folder)).store.close()
+
+    assert (page_bytes_of(tmp_path / "queue.db"), page_bytes_of(tmp_path / "new/queue.db")) == (
+        4096,
+        PAGE_BYTES,
+    )

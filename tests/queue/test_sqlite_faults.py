@@ -20,6 +20,7 @@ from skerry.testing import a_task
 from task_queue import sqlite_file
 from task_queue.limits import MIB, Limits
 from task_queue.operations import AppendOutbox, Changed, Enqueue, Enqueued, Refused, TrimOutbox
+from task_queue.page_size import PAGE_BYTES
 from task_queue.task import State
 from task_queue.testing import ROOMY, QueueDriver, check_invariants, reason_of, sqlite_opener
 from task_queue.testing_disk import NoLoopDevice, fill, integrity
@@ -256,6 +257,6 @@ def test_the_settings_that_durability_rests_on_are_in_force(tmp_path: Path) -> N
         "auto_vacuum": 2,
         "foreign_keys": 1,
         "user_version": len(load_schema("task_queue")),
-        "max_page_count": 256,
+        "max_page_count": MIB // PAGE_BYTES,
     }
     assert (tmp_path / "queue.db").stat().st_mode & 0o077 == 0
