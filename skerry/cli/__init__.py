@@ -20,6 +20,7 @@ from skerry.cli import (
     policy_status,
     queue,
     recurring,
+    report,
     rollout,
     submit,
     tasks,
@@ -96,6 +97,7 @@ policy.app.command("sign")(policy_sign.sign)
 app.add_typer(policy.app, name="policy")
 app.add_typer(rounds.app, name="round")
 app.add_typer(rollout.app, name="rollout")
+app.command("report")(report.report)
 app.add_typer(twin.app, name="twin")
 
 

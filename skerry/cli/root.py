@@ -28,7 +28,8 @@ LATE = {
 #: How the root's help lists the commands: first what a newcomer needs.
 ORDER = (
     *("demo", "agent", "coordinator", "enrol", "submit", "tasks", "dead", "recurring", "explain"),
-    *("devices", "queue", "backup", "models", "policy", "round", "rollout", "twin", "nodes", "version"),
+    *("devices", "queue", "backup", "models", "policy", "round", "rollout"),
+    *("twin", "report", "nodes", "version"),
 )
 
 

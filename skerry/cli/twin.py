@@ -72,6 +72,38 @@ def run(
         raise typer.Exit(Exit.FAILED)
 
 
+@app.command()
+def replay(
+    file: Annotated[Path, typer.Argument(metavar="REPORT", help="Made by `skerry report`.")],
+    *,
+    json: Json = False,
+) -> None:
+    """Run an agent's report again and compare state hash by state hash; exits with 1 where they part.
+
+    Example: skerry twin replay edge-7.report
+    """
+    from twin.faithful.replay import load_report, replay_report
+
+    replayed = replay_report(load_report(file))
+    if json:
+        print_json(replayed)
+    else:
+        parts = replayed.divergence
+        where = (
+            "" if parts is None else f"{parts.segment}, event {parts.number} ({parts.event}): {parts.what}"
+        )
+        print_fields(
+            {
+                "node": f"{replayed.node}, version {replayed.version}",
+                "events": f"{replayed.events} in {replayed.segments} segments",
+                "state hashes": f"{replayed.fingerprints} compared",
+                "parts at": where or "nowhere: every answer and every state is the same",
+            }
+        )
+    if replayed.divergence is not None:
+        raise typer.Exit(Exit.FAILED)
+
+
 def _progress() -> Callable[[float, float], None] | None:
     if not sys.stderr.isatty():
         return None
