@@ -16,10 +16,8 @@ from skerry.database import open_read_only, pragma, translated, upgrade
 from skerry.errors import StoreDamaged
 from task_queue.log_frames import FRAME_HEAD_BYTES, HEADER_BYTES, goes_on_behind, pages_in, read_log
 from task_queue.migrations import schema
-from task_queue.remains import Shape, shapes
+from task_queue.remains import MARK, Shape, shapes
 
-#: In the header, with the schema's version in its lowest byte: a version that a flipped bit made up is seen.
-MARK = 0x534B5100
 #: Rows of each table that are read from either end.
 _SAMPLE = 16
 
@@ -32,6 +30,8 @@ def look(path: Path) -> None:
     if not path.exists() or path.stat().st_size == 0:
         if log.exists() and log.stat().st_size > HEADER_BYTES + FRAME_HEAD_BYTES:
             raise StoreDamaged(f"{path} is empty, though its log is not", path=path)
+        if path.exists() and any(path.parent.glob(path.name + ".*")):  # a store has been here
+            raise StoreDamaged(f"{path} is empty", path=path)
         return
     with translated(path):
         db = open_read_only(path)

@@ -17,12 +17,12 @@ from skerry.database import translated, upgrade
 from skerry.durable import sync
 from skerry.errors import StoreDamaged
 from task_queue import quarantine
-from task_queue.damage import MARK, schema_shapes
+from task_queue.damage import schema_shapes
 from task_queue.migrations import schema
 from task_queue.page_size import page_bytes_of, settings_of_new
 from task_queue.quarantine import Copy
 from task_queue.raw_pages import RawPages
-from task_queue.remains import Remains, remains_of
+from task_queue.remains import MARK, Remains, remains_of
 from task_queue.rows import Book, book_of, sealed_book
 from task_queue.salvage import EPOCHS, PROGRESS, Progress, Salvage
 

@@ -6,13 +6,13 @@ Where the schema's own page is unreadable, tables are known by the shape of thei
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import apsw
 
-from task_queue.raw_pages import TABLE_LEAF, TABLE_NODE, RawPages
+from task_queue.raw_pages import INDEX_LEAF, INDEX_NODE, TABLE_LEAF, TABLE_NODE, RawPages
 from task_queue.records import Value
 
 #: What each declared type may hold in a record; a whole number in a REAL column is stored as one.
@@ -23,6 +23,14 @@ _HOLDS: dict[str, tuple[type, ...]] = {
     "BLOB": (bytes,),
 }
 _SAMPLE = 40
+#: Indexes that name tasks, and what their entries look like beside the row's number.
+BY_ID, BY_KEY = "sqlite_autoindex_task_1", "task_request"
+_ENTRIES: dict[str, Callable[[list[Value]], bool]] = {
+    BY_ID: lambda row: isinstance(row[0], bytes) and len(row[0]) == 16,
+    BY_KEY: lambda row: isinstance(row[0], str) and "\n" in row[0],  # a tenant and a key
+}
+#: In the header, with the schema's version in its lowest byte: a version that a flipped bit made up is seen.
+MARK = 0x534B5100
 
 
 @dataclass(frozen=True)
@@ -54,8 +62,8 @@ class Shape:
             elif value is None:
                 if column.is_required:
                     return None
-            elif type(value) not in column.holds:
-                return None
+            elif type(value) not in column.holds or (isinstance(value, str) and "\0" in value):
+                return None  # zeros in a text are what a file has that was cut short
         return row
 
 
@@ -126,8 +134,11 @@ def _named_roots(raw: RawPages) -> Iterator[tuple[str, int]]:
 
 
 def _version(raw: RawPages, named: dict[str, int], versions: Sequence[dict[str, Shape]]) -> int:
-    """Return the schema version: what the header says, unless the tables found speak for another."""
-    said = int.from_bytes(raw.page(1)[60:64], "big")
+    """Return the schema version: what the header says, twice or unopposed, else what the names speak for."""
+    header = raw.page(1)
+    said, marked = (int.from_bytes(header[at : at + 4], "big") for at in (60, 68))
+    if 1 <= said <= len(versions) and marked == MARK | said:
+        return said
     likeness = [len(named.keys() & known.keys()) - len(known.keys() - named.keys()) for known in versions]
     best = max(likeness)
     if 1 <= said <= len(versions) and (not named or likeness[said - 1] == best):
@@ -138,16 +149,25 @@ def _version(raw: RawPages, named: dict[str, int], versions: Sequence[dict[str, 
 def _guess_roots(raw: RawPages, remains: Remains, known: dict[str, Shape]) -> None:
     """Find the tables that the schema does not name among the trees that nobody named."""
     missing = [shape for name, shape in known.items() if not remains.of(name)]
-    if not missing:
-        return
     claimed = {1, *(remains.roots.values())}
     for root, pages in remains.pages.items():
         if root in claimed:
             continue
+        for name, is_entry in _ENTRIES.items():
+            if not remains.of(name) and _is_index(raw, pages, is_entry):
+                remains.roots[name] = root
         fitting = [shape for shape in missing if _fits(raw, pages, shape)]
         if len(fitting) == 1:
             remains.roots[fitting[0].table] = root
             missing.remove(fitting[0])
+
+
+def _is_index(raw: RawPages, pages: array[int], is_entry: Callable[[list[Value]], bool]) -> bool:
+    """Decide by a sample whether a tree is an index whose entries are told apart so."""
+    if raw.kind(pages[0]) not in (INDEX_LEAF, INDEX_NODE):
+        return False
+    rows = [row[1] for page in pages[:2] for row in raw.rows(page) if row is not None][:_SAMPLE]
+    return bool(rows) and all(len(row) == 2 and isinstance(row[1], int) and is_entry(row) for row in rows)
 
 
 def _fits(raw: RawPages, pages: array[int], shape: Shape) -> bool:

@@ -21,8 +21,8 @@ from task_queue.quarantine import Copy
 from task_queue.raw_pages import RawPages
 from task_queue.raw_search import entries, leaf_of
 from task_queue.records import Unreadable, Value
-from task_queue.remains import Remains, Shape
-from task_queue.salvage_plan import BY_ID, BY_KEY, Plan
+from task_queue.remains import BY_ID, BY_KEY, Remains, Shape
+from task_queue.salvage_plan import Plan
 from task_queue.salvage_rows import Putting
 from task_queue.store import scoped_key
 from task_queue.task import Event, State

@@ -7,12 +7,10 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 from task_queue.raw_pages import RawPages
-from task_queue.remains import Remains
+from task_queue.remains import BY_ID, BY_KEY, Remains
 
 #: Tables in the order of what they are worth; the others follow.
 _FIRST = ("meta", "inbox", "remembered", "recurring", "loss", "outbox", "task")
-#: Indexes that still name a task whose row is lost.
-BY_ID, BY_KEY = "sqlite_autoindex_task_1", "task_request"
 
 
 class Plan:

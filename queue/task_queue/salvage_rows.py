@@ -18,7 +18,7 @@ from skerry.ids import TaskId
 from skerry.messages import Lane
 from task_queue.attempts import interrupt
 from task_queue.records import Value
-from task_queue.remains import Shape
+from task_queue.remains import BY_KEY, Shape
 from task_queue.rows import readable_spec_of
 from task_queue.sqlite_tables import lane_of, seq_of
 from task_queue.store import scoped_key
@@ -155,7 +155,9 @@ class Putting:
         if not held:
             made_up = hashlib.blake2b(request_key.encode(), digest_size=16).digest()
             return self.mark_lost(tx, b"\0" * 6 + made_up[6:], seq, request_key)
-        if held[0] == (None, State.UNKNOWN.value):
+        has = held[0][0]
+        is_lost = has is None and held[0][1] == State.UNKNOWN.value
+        if is_lost or (isinstance(has, str) and has != request_key and not self.confirms(BY_KEY, has, seq)):
             self.db.execute("UPDATE OR IGNORE task SET request_key = ? WHERE seq = ?", (request_key, seq))
         return False
 

@@ -16,10 +16,10 @@ from skerry.database import (
     translated,
     upgrade,
 )
-from task_queue import damage
 from task_queue.limits import CHECKPOINT_BYTES, Synchronous
 from task_queue.migrations import schema
 from task_queue.page_size import settings_of_new
+from task_queue.remains import MARK
 from task_queue.watermarks import Usage
 
 #: Set on every connection. cache_size: KiB; four times as much was no faster on 60 000 tasks, and stays.
@@ -56,7 +56,10 @@ def open_writer(
             db.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT_BYTES}")
             db.execute(f"PRAGMA wal_autocheckpoint = {max(1, checkpoint_bytes // page_size(db))}")
             mark_version(db, len(steps))
-            db.execute(f"PRAGMA max_page_count = {max(1, max_bytes // page_size(db))}")
+            held = pragma(db, "page_count")
+            most = max_bytes // page_size(db)
+            # What a larger cap let in must have room to end: a tenth more than it takes now.
+            db.execute(f"PRAGMA max_page_count = {most if held < most else held + max(1, most // 10)}")
         except BaseException:
             db.close()
             raise
@@ -66,7 +69,7 @@ def open_writer(
 
 def mark_version(db: apsw.Connection, version: int) -> None:
     """Bring the schema up to its newest version, and have the header say so twice."""
-    mark = damage.MARK | version
+    mark = MARK | version
     if pragma(db, "application_id") != mark or pragma(db, "user_version") != version:
         db.execute("PRAGMA application_id = 0").fetchall()
         upgrade(db, schema())

@@ -8,6 +8,8 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
 
 import apsw
 
@@ -39,6 +41,7 @@ class Whole:
     keys: dict[str, TaskId] = field(default_factory=dict)
     messages: dict[bytes, set[int]] = field(default_factory=dict)  #: bodies that wait → pages
     pages: dict[TaskId, set[int]] = field(default_factory=dict)
+    key_index: set[int] = field(default_factory=set)  #: pages of the index by idempotency key
     frames: list[int] = field(default_factory=list)  #: pages of the log's frames
     epoch: str = ""
 
@@ -57,7 +60,7 @@ class Whole:
 
 
 def a_whole_queue(folder: Path, *, rounds: int = 8, is_in_log: bool = True) -> Whole:
-    """Make a queue with tasks of every state: half of it in the file and half in its log, or all in the file."""
+    """Make a queue with tasks of every state: half in the file and half in its log, or all in the file."""
     folder.mkdir(parents=True)
     q = QueueDriver(sqlite_opener(folder))
     whole = Whole(folder.with_name(folder.name + "-whole"))
@@ -119,6 +122,7 @@ def _locate(whole: Whole) -> None:
             leaf = raw.leaf_of_overflow(page)
             if leaf:
                 beyond.setdefault(leaf, set()).add(page)
+        whole.key_index = set(remains.of("task_request"))
         seqs: dict[int, TaskId] = {}
         for page in remains.of("task"):
             for row in raw.rows(page):
@@ -160,7 +164,9 @@ def check_what_comes_back(whole: Whole, folder: Path, lost_pages: set[int]) -> s
         store = q.store
         assert isinstance(store, SqliteStore)
         assert store.check(60.0)
-        if not lost_pages:  # else a task may wait for one whose document cannot be read, until that is claimed
+        if (
+            not lost_pages
+        ):  # else a task may wait for one whose document cannot be read, until that is claimed
             check_invariants(store)
         present = {record.task_id: record.state for record in store.find(TaskFilter(limit=100_000))}
         for task_id, state in whole.states.items():
@@ -175,13 +181,48 @@ def check_what_comes_back(whole: Whole, folder: Path, lost_pages: set[int]) -> s
         _check_messages(whole, store, lost_pages)
         is_new_file = store.epoch != whole.epoch
         assert is_new_file == (store.salvaged is not None)
-        _check_nothing_runs_twice(whole, q, is_readable=lambda task_id: not whole.pages[task_id] & lost_pages)
+        _check_nothing_runs_twice(whole, q, lost_pages)
         check_invariants(store)
         assert store.check(60.0)
         return str(store.salvaged or "")
     finally:
         q.store.close()
         assert integrity(folder / "queue.db") == ["ok"]
+
+
+def check_after_cut(whole: Whole, folder: Path, part: str, size: int) -> str:
+    """Check a queue whose database, or log, ends after so many bytes. Returns what was salvaged."""
+    if part == "":
+        count = len(whole.frames) and (whole.folder / "queue.db").stat().st_size // PAGE
+        lost = {page for page in range(size // PAGE + 1, max(count, 1000)) if page not in whole.frames}
+        return check_what_comes_back(whole, folder, lost)
+    return check_what_comes_back(whole_until(whole, folder, size), folder, set())
+
+
+def whole_until(whole: Whole, folder: Path, size: int) -> Whole:
+    """Return what was acknowledged by the last commit that the first bytes of the log have whole.
+
+    SQLite says it: of a log that only ends too early it takes every commit.
+    """
+    with TemporaryDirectory() as beside:
+        for path in folder.glob("queue.db*"):
+            shutil.copy(path, beside)
+        db = apsw.Connection(f"{beside}/queue.db")
+        rows: list[tuple[Any, ...]] = db.execute("SELECT task_id, state, request_key FROM task").fetchall()
+        bodies: list[tuple[Any, ...]] = db.execute(
+            "SELECT body FROM outbox WHERE id & 0xffffffffffff > 0"
+        ).fetchall()
+        epoch = str(db.execute("SELECT epoch FROM store").fetchall()[0][0])
+        db.close()
+    states = {TaskId(task_id.hex()): State(state) for task_id, state, _ in rows}
+    return Whole(
+        whole.folder,
+        states=states,
+        keys={key.partition("\n")[2]: TaskId(task_id.hex()) for task_id, _, key in rows if key},
+        messages={body: {1} for (body,) in bodies},
+        pages={task_id: {1} for task_id in states},
+        epoch=epoch,
+    )
 
 
 def _allowed(state: State) -> set[State]:
@@ -207,8 +248,10 @@ def _check_messages(whole: Whole, store: Store, lost_pages: set[int]) -> None:
     assert order == sorted(order, key=lambda body: int(body[5:-1])), "messages changed their order"
 
 
-def _check_nothing_runs_twice(whole: Whole, q: QueueDriver, *, is_readable: object) -> None:
+def _check_nothing_runs_twice(whole: Whole, q: QueueDriver, lost_pages: set[int]) -> None:
     for key, task_id in whole.keys.items():
+        if whole.pages[task_id] & lost_pages and whole.key_index & lost_pages:
+            continue  # nothing is left that could tell
         answer = q.one(Enqueue(task_id=q.ids.next(), task=a_task(idempotency_key=key)))
         assert isinstance(answer, Enqueued)
         assert not answer.is_new, f"{key} of {task_id} was accepted a second time"
