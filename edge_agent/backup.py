@@ -42,13 +42,15 @@ def make_archive(
     node: str,
     wall_s: float,
     contents: Sequence[tuple[str, int]],
+    keep_free_bytes: int = 0,
     pause: Callable[[float], None] | None = None,
 ) -> BackupManifest:
     """Write a backup of a database, in use or not, to target; whole and synced, or not there at all.
 
-    contents: hash and size of what the node's content store holds.  Raises BackupError, StorageFailed.
+    contents: hash and size of what the node's content store holds.  keep_free_bytes: left alone on the disk.
+    Raises BackupError, StorageFailed.
     """
-    _check_room(database, target.parent)
+    _check_room(database, target.parent, keep_free_bytes)
     with tempfile.TemporaryDirectory(prefix=".backup-", dir=target.parent) as name:
         copy, packed = Path(name) / DATABASE, Path(name) / "archive"
         copy_in_use(database, copy, **({} if pause is None else {"pause": pause}))
@@ -60,10 +62,11 @@ def make_archive(
     return manifest
 
 
-def _check_room(database: Path, folder: Path) -> None:
+def _check_room(database: Path, folder: Path, keep_free_bytes: int) -> None:
     """Refuse before anything is written when the copy and its archive may not find room beside each other."""
     stat = os.statvfs(folder)
-    free, needed = stat.f_bavail * stat.f_frsize, 2 * database.stat().st_size
+    free = stat.f_bavail * stat.f_frsize
+    needed = 2 * database.stat().st_size + keep_free_bytes
     if free < needed:
         raise BackupError(
             f"{folder} has {free >> 20} MiB free, a backup may need {needed >> 20} MiB there for a moment: "

@@ -6,6 +6,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,6 +41,10 @@ if TYPE_CHECKING:
     from edge_agent.runtime_loop import CoreLoop
 
 
+#: Tasks of a batch that are looked at before the event loop gets its turn.
+TASKS_A_TURN = 32
+
+
 class QueueQuestions:
     """The part of AgentFacade that is about the queue; the agent brings parts, loop and ids."""
 
@@ -50,6 +55,10 @@ class QueueQuestions:
     def _publish(self, task_id: TaskId, state: str) -> None:
         raise NotImplementedError
 
+    @cached_property
+    def _backups(self) -> asyncio.Lock:
+        return asyncio.Lock()
+
     @property
     def _core(self) -> CoreState:
         return self.loop.core.state
@@ -59,6 +68,8 @@ class QueueQuestions:
         answers: dict[int, Enqueued | Refused] = {}
         taken: list[tuple[int, Enqueue]] = []
         for number, task in enumerate(tasks):
+            if number % TASKS_A_TURN == TASKS_A_TURN - 1:
+                await asyncio.sleep(0)  # a batch must not keep other requests, and ends of tasks, waiting
             refused = refuse_at_the_door(self.parts, self._core, task)
             if refused is None:
                 wall_s = self.parts.clock.wall_s()
@@ -152,7 +163,15 @@ class QueueQuestions:
         contents = [(name, parts.blobs.size(name)) for name in names if parts.blobs.has(name)]
         node, wall_s = parts.facts.node, parts.clock.wall_s()
         archive = home / f".backup-{secrets.token_hex(8)}.zip"
-        await asyncio.to_thread(
-            make_archive, self._database, archive, node=node, wall_s=wall_s, contents=contents
-        )
+        keep_free_bytes = parts.settings.queue.min_free_bytes
+        async with self._backups:  # one after the other: each takes the room of two copies
+            await asyncio.to_thread(
+                make_archive,
+                self._database,
+                archive,
+                node=node,
+                wall_s=wall_s,
+                contents=contents,
+                keep_free_bytes=keep_free_bytes,
+            )
         return archive

@@ -97,6 +97,34 @@ def test_an_archive_says_what_it_holds(tmp_path: Path) -> None:
     q.store.close()
 
 
+def test_a_backup_that_would_leave_too_little_room_is_refused_before_it_begins(tmp_path: Path) -> None:
+    q = a_queue(tmp_path / "home")
+
+    with pytest.raises(BackupError, match="MiB free"):
+        make_archive(
+            tmp_path / "home" / DATABASE,
+            tmp_path / "copy.zip",
+            node="edge-1",
+            wall_s=0.0,
+            contents=[],
+            keep_free_bytes=1 << 60,
+        )
+
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["home"]
+    q.store.close()
+
+
+def test_what_a_kill_left_half_made_is_removed_at_the_next_start(start: Start, tmp_path: Path) -> None:
+    home = tmp_path / "data"
+    (home / ".backup-abc").mkdir(parents=True)
+    (home / ".backup-abc" / DATABASE).write_bytes(b"half a copy")
+    (home / ".backup-def.zip").write_bytes(b"half an archive")
+
+    start(tmp_path)
+
+    assert [path.name for path in home.iterdir() if path.name.startswith(".backup-")] == []
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_any_byte_that_is_wrong_is_noticed_or_changes_nothing(tmp_path: Path, seed: int) -> None:
     q = a_queue(tmp_path / "home", tasks=5)

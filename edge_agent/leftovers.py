@@ -1,0 +1,20 @@
+"""What a kill left half made in a data directory: found by its name and removed at the next start."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+#: How names begin of what exists only while it is made: copies, and restores that were not finished.
+UNFINISHED = (".backup-", ".restore-", ".verify-")
+
+
+def remove_unfinished(home: Path) -> list[str]:
+    """Remove what was not finished and return the names. The caller holds the directory's lock."""
+    found = [path for path in home.iterdir() if path.name.startswith(UNFINISHED)]
+    for path in found:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+    return [path.name for path in found]
