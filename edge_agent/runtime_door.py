@@ -51,8 +51,7 @@ def _beyond_this_node(parts: Parts, task: TaskSpec) -> str:
 
 
 def _never_here(parts: Parts, core: CoreState, task: TaskSpec) -> str:
-    now = parts.clock.now()
-    ruling = parts.decider(_NO_ID, task, core.view(now.uptime_s), now)
+    ruling = parts.decider(_NO_ID, task, core.idle_view(), parts.clock.now())
     if not ruling.is_permanent:
         return ""
     return (
