@@ -100,11 +100,10 @@ class _Weighing:
         if not allowed:
             return None
         best = self._pick(allowed)
+        # Whether a guard is a LiveGuard takes as long to tell as the arithmetic of a decision: not asked in vain.
         if not getattr(self.guard, "has_live_rules", False):
             return best
-        assert isinstance(
-            self.guard, LiveGuard
-        )  # asked only here: it takes as long as a decision's arithmetic
+        assert isinstance(self.guard, LiveGuard)
         order = sorted(allowed, key=lambda i: (i != best, -self._scores[i], self._device(i).device_id))
         for batch in batched(order, LIVE_BATCH):
             self._ask(self.guard.live_verdicts, batch)
