@@ -100,7 +100,7 @@ class _Weighing:
         if not allowed:
             return None
         best = self._pick(allowed)
-        # Whether a guard is a LiveGuard takes as long to tell as the arithmetic of a decision: not asked in vain.
+        # To tell whether a guard is a LiveGuard takes as long as a decision's arithmetic: not asked in vain.
         if not getattr(self.guard, "has_live_rules", False):
             return best
         assert isinstance(self.guard, LiveGuard)
