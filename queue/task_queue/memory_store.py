@@ -76,7 +76,11 @@ class MemoryStore:
 
         def work(tx: Transaction) -> None:
             answers.extend(perform(tx, operations))
-            why = "" if is_control(operations) else why_only_control(self.usage(), self._limits)
+            why = (
+                ""
+                if is_control(operations)
+                else why_only_control(self.usage(), self._limits, self._limits.accepted_bytes)
+            )
             if why and self._tables.is_dirty:
                 raise StorageFailed(why)
 

@@ -33,6 +33,9 @@ class SqliteRoom:
         """Measure this connection's file from here on."""
         self._db = db
         self._gauge = sqlite_file.Gauge(db, self._path)
+        # A cap that was lowered below what the file holds must not keep that from ending.
+        held_bytes = self.measure().used_bytes + self._limits.max_bytes // 10
+        self._accepted_bytes = max(self._limits.accepted_bytes, held_bytes)
 
     def spare_bytes(self) -> int:
         """Return what may still be written on the file system beside the ballast."""
@@ -47,7 +50,9 @@ class SqliteRoom:
 
     def leave_some_for_control(self) -> None:
         """Raise StorageFailed when this commit would take what is reserved for the control lane."""
-        why = self._ballast.why_spent() or why_only_control(self.measure(), self._limits)
+        why = self._ballast.why_spent() or why_only_control(
+            self.measure(), self._limits, self._accepted_bytes
+        )
         if why:
             self.is_short = True
             raise StorageFailed(f"{self._path}: {why}", path=self._path)

@@ -91,10 +91,13 @@ def pause_s(share: float, priority: int) -> float:
     return PAUSE_MOST_S * min(1.0, (share - least) / (most - least))
 
 
-def why_only_control(usage: Usage, limits: Limits) -> str:
-    """Say why nothing but control may be written now; empty while anything may."""
+def why_only_control(usage: Usage, limits: Limits, accepted_bytes: int) -> str:
+    """Say why nothing but control may be written now; empty while anything may.
+
+    accepted_bytes: what lies above is the room of control.
+    """
     is_log_long = usage.log_bytes > limits.max_log_bytes
-    return why_full(usage, limits) if is_log_long or usage.used_bytes > limits.accepted_bytes else ""
+    return why_full(usage, limits) if is_log_long or usage.used_bytes > accepted_bytes else ""
 
 
 def why_full(usage: Usage, limits: Limits) -> str:

@@ -81,10 +81,10 @@ def run(q: QueueDriver, claimed: list[TaskId]) -> int:
     return len(started)
 
 
-def drain(q: QueueDriver) -> int:
+def drain(q: QueueDriver, window: int = 200) -> int:
     """Run everything to its end while time passes, as it does in an agent that no coordinator answers."""
     ended = 0
-    while claimed := q.claim(50):
+    while claimed := q.claim(window):
         ended += run(q, claimed)
         q.clock.advance(1)
     return ended
@@ -95,7 +95,7 @@ def told_of(q: QueueDriver, reason: str) -> int:
 
 
 def test_ten_times_the_drain_rate_for_72_hours_never_exceeds_the_cap(q: QueueDriver, tmp_path: Path) -> None:
-    step_s, produced, drained = 1200.0, 400, 40
+    step_s, produced, drained = 2400.0, 800, 80
     accepted = ended = events = 0
     largest = [0, 0]
     for _ in range(int(72 * 3600 / step_s)):
@@ -238,7 +238,7 @@ def test_a_cap_that_is_lowered_below_what_the_file_holds_refuses_until_it_is_dra
 
     q = QueueDriver(sqlite_opener(tmp_path), q.clock, limits=Limits(max_bytes=MIB, ballast_bytes=0))
     refused = q.one(a_submission(q, priority=9))
-    drained = drain(q)
+    drained = drain(q, 50)
 
     assert isinstance(refused, Refused)
     assert drained == accepted

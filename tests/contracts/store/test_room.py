@@ -26,7 +26,7 @@ from task_queue.operations import (
 from task_queue.retention import RowClass
 from task_queue.task import State
 from task_queue.testing import OpenStore, QueueDriver, check_invariants
-from task_queue.watermarks import Level, level
+from task_queue.watermarks import SHARES, Level, level
 
 LIMITS = Limits(max_bytes=4 * MIB, ballast_bytes=0, control_ballast_bytes=0, free_floor_bytes=0)
 TELEMETRY, KEPT = "decision.recorded", "task.ended"
@@ -51,7 +51,8 @@ def append(
 def fill_to(q: QueueDriver, wanted: Level) -> None:
     """Append reports, which are never refused, until the level holds."""
     while level_of(q) < wanted:
-        append(q, KEPT, 4000, count=5)
+        left = SHARES[wanted] * LIMITS.enqueue_bytes - q.store.usage().used_bytes
+        append(q, KEPT, 4000, count=max(2, min(200, int(left // 8200))))
 
 
 def submit(q: QueueDriver, priority: int = 4) -> Answer:
@@ -200,6 +201,7 @@ def test_a_closed_queue_takes_control_and_ends_what_it_accepted(small: QueueDriv
 
 def append_until_refused(q: QueueDriver, size: int = 4000) -> StorageFailed:
     """Append reports until the store keeps the rest of its room for control, and return what it says."""
+    fill_to(q, Level.CLOSED)
     for _ in range(10_000):
         try:
             append(q, KEPT, size)
