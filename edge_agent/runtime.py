@@ -109,12 +109,15 @@ class Agent(QueueQuestions):
         self.loop.post(StopRequested(grace_s=grace_s))
 
     async def wait_stopped(self) -> None:
-        """Return when nothing runs and nothing waits to be written; raises what broke the core, if it did."""
+        """Return when nothing runs and nothing waits to be written; raises what broke core or writer."""
         stopped: asyncio.Future[Any] = asyncio.ensure_future(self._stopped.wait())
-        await asyncio.wait({stopped, self.loop.failed}, return_when=asyncio.FIRST_COMPLETED)
+        broken = asyncio.wrap_future(self.parts.writer.broken)
+        await asyncio.wait({stopped, broken, self.loop.failed}, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
-        if self.loop.failed.done():
-            self.loop.failed.result()
+        for failed in (self.loop.failed, broken):
+            if failed.done():
+                failed.result()
+        broken.cancel()
 
     async def close(self) -> None:
         """End transfers, link and children, write what waits, and close the store."""

@@ -8,6 +8,7 @@ one of its turns is shown to the thread at once, so that waiters that were answe
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections import deque
@@ -20,6 +21,8 @@ from skerry.errors import QueueError, StoreDamaged
 from task_queue.mailbox import Letter, Mailbox, settle
 from task_queue.operations import Answer, Operation, TrimOutbox
 from task_queue.store import Store
+
+log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
 _Posts = dict[Mailbox[Any], list[Letter[Any]]]
@@ -94,6 +97,8 @@ class StoreWriter:
         self._is_closing = False
         self._has_chores = store.salvaged is not None  #: idle moments are not waited for
         self._did_chores_s = 0.0
+        #: Holds the error that ended the thread, if one did: the process must end too, and be started again.
+        self.broken: Future[None] = Future()
         self._readers = ThreadPoolExecutor(max_workers=1, thread_name_prefix="store-reader")
         self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
         self._thread.start()
@@ -165,6 +170,25 @@ class StoreWriter:
             self._changed.notify()
 
     def _run(self) -> None:
+        try:
+            self._work()
+        except BaseException as error:
+            self._break(error)
+
+    def _break(self, error: BaseException) -> None:
+        """Refuse everything from now on, rather than let it wait for a thread that is gone."""
+        log.critical("the thread that writes the queue ended; the agent must be started again", exc_info=error)
+        with self._changed:
+            self._is_closing = True
+            waiting, self._waiting = list(self._waiting), deque()
+        posts: _Posts = {}
+        for one in waiting:
+            one.settle(None, QueueError(f"the thread that writes the queue ended: {error!r}"), posts)
+        for mailbox, letters in posts.items():
+            mailbox.post(letters)
+        self.broken.set_exception(error)
+
+    def _work(self) -> None:
         while True:
             batch = self._next_batch()
             if batch is None:

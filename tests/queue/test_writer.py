@@ -396,3 +396,29 @@ def test_a_trim_that_waits_is_committed_when_the_writer_closes(
 
     assert trim.result(0)
     assert gated.commits == [1]
+
+
+def test_a_thread_that_breaks_refuses_what_waits_and_what_comes_and_says_so(
+    clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = MemoryStore(now=clock.now(), wall_s=clock.wall_s, limits=ROOMY)
+    began, may_break = threading.Event(), threading.Event()
+
+    def break_down() -> bool:
+        began.set()
+        may_break.wait(30)
+        raise RuntimeError("nobody thought of this")
+
+    monkeypatch.setattr(store, "tidy", break_down)
+    monkeypatch.setattr("task_queue.writer.TIDY_AFTER_S", 0.01)
+    writer = StoreWriter(store, clock)
+    assert began.wait(30)
+    waiting = writer.submit([Advance()])
+    may_break.set()
+
+    with pytest.raises(QueueError, match="ended"):
+        waiting.result(30)
+    assert isinstance(writer.broken.exception(30), RuntimeError)
+    with pytest.raises(QueueError):
+        writer.submit([Advance()])
+    writer.close()

@@ -43,8 +43,10 @@ class VirtualWriter(StoreWriter):
         self._queue: deque[tuple[Sequence[Operation], Future[list[Answer]]]] = deque()
         self._is_syncing = False
         self._is_dead = False
+        self.broken: Future[None] = Future()
         self.commit_s: Callable[[], float] = lambda: COMMIT_S
         self.refuses: Callable[[], str] = lambda: ""  #: why the disk takes nothing now
+        self.is_off: Callable[[], bool] = lambda: False  #: the power went: nothing is said any more
         #: Called with each commit, once the store has answered.
         self.committed: Callable[[Sequence[Operation], Sequence[Answer]], None] = lambda ops, answers: None
 
@@ -102,6 +104,8 @@ class VirtualWriter(StoreWriter):
             for waiting in batch:
                 self._commit([waiting])
             return
+        if self.is_off():
+            return
         self.committed(merged, answers)
         self._loop.call_later(ANSWER_S, _answer, batch, answers)
 
@@ -127,12 +131,13 @@ class VirtualCoreThread(CoreThread):
         self._is_syncing = False
         self._is_dead = False
         self.commit_s: Callable[[], float] = lambda: COMMIT_S
+        self.also_waiting = 0  #: emulated: jobs of others that the core would have to do first
         self.crashed = asyncio.Event()
 
     @property
     def waiting(self) -> int:
         """See CoreThread."""
-        return len(self._queue)
+        return len(self._queue) + self.also_waiting
 
     def post(self, job: Job, answer: CoreAnswer, *, may_shed: bool = True) -> bool:
         """See CoreThread."""
