@@ -177,7 +177,7 @@ class StoreWriter:
 
     def _break(self, error: BaseException) -> None:
         """Refuse everything from now on, rather than let it wait for a thread that is gone."""
-        log.critical("the thread that writes the queue ended; the agent must be started again", exc_info=error)
+        log.critical("the thread that writes the queue ended: the agent must start again", exc_info=error)
         with self._changed:
             self._is_closing = True
             waiting, self._waiting = list(self._waiting), deque()
