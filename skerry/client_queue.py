@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import secrets
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, BinaryIO
 from urllib.parse import quote, urlencode
@@ -38,13 +40,29 @@ class QueueCalls:
 
     _http: HttpConnection
 
-    def submit_many(self, tasks: Iterable[TaskSpec | Mapping[str, Any]]) -> Iterator[TaskAnswer]:
+    def submit_many(
+        self, tasks: Iterable[TaskSpec | Mapping[str, Any]], *, room_timeout_s: float = 0.0
+    ) -> Iterator[TaskAnswer]:
         """Hand tasks to the agent, many in one commit; yield one answer per task, in order, as commits end.
 
         A task without an idempotency key gets one, so that a request that breaks can be sent again.
+        room_timeout_s: how long to wait and ask again, batch by batch, for tasks that find the queue full.
         """
         for chunk in _chunks(_keyed(task) for task in tasks):
-            yield from self.submit_documents(chunk).answers
+            yield from self._submitted(chunk, time.monotonic() + room_timeout_s)
+
+    def _submitted(self, chunk: Sequence[bytes], deadline: float) -> list[TaskAnswer]:
+        answers = list(self.submit_documents(chunk).answers)
+        while full := [number for number, answer in enumerate(answers) if answer.status == 429]:
+            asked_s = max(_retry_after_s(answers[number]) for number in full)
+            wait_s = asked_s * random.uniform(0.75, 1.25)  # not all at one moment
+            if time.monotonic() + wait_s > deadline:
+                break
+            time.sleep(wait_s)
+            again = self.submit_documents([chunk[number] for number in full]).answers
+            for number, answer in zip(full, again, strict=True):
+                answers[number] = answer
+        return answers
 
     def submit_documents(self, documents: Sequence[bytes]) -> BatchAnswer:
         """Hand up to 1000 JSON documents to the agent as one batch; each is judged for itself."""
@@ -133,6 +151,11 @@ def _write(out: BinaryIO, chunk: bytes) -> None:
         out.write(chunk)
     except OSError as error:
         raise BackupError(f"the backup cannot be written: {error.strerror}") from error
+
+
+def _retry_after_s(answer: TaskAnswer) -> float:
+    asked_s = None if answer.problem is None else answer.problem.retry_after_s
+    return 5.0 if asked_s is None else asked_s
 
 
 def _recurring(name: str) -> str:

@@ -33,7 +33,9 @@ class _LineAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     problem: Problem | None = None
 
 
-def submit_batch(client: Client, name: str, *, kind: str | None, as_json: bool) -> None:
+def submit_batch(
+    client: Client, name: str, *, kind: str | None, room_timeout_s: float, as_json: bool
+) -> None:
     """Submit each line's task and print one answer a line, in order; a line that is refused ends nothing.
 
     Exits with 2 when a line is no valid task, else with 5 when one was refused.
@@ -41,7 +43,7 @@ def submit_batch(client: Client, name: str, *, kind: str | None, as_json: bool) 
     accepted = known = 0
     refused: list[int] = []
     with _opened(name) as lines:
-        for answer in _answers(client, _tasks(lines, kind)):
+        for answer in _answers(client, _tasks(lines, kind), room_timeout_s):
             accepted, known = accepted + (answer.status == 201), known + (answer.status == 200)
             refused += [answer.status] if answer.problem is not None else []
             _print(answer, as_json=as_json)
@@ -74,18 +76,23 @@ def _tasks(lines: BinaryIO, kind: str | None) -> Iterator[tuple[int, TaskSpec | 
         yield number, msgspec.structs.replace(task, idempotency_key=key, kind=kind or task.kind)
 
 
-def _answers(client: Client, tasks: Iterator[tuple[int, TaskSpec | SpecError]]) -> Iterator[_LineAnswer]:
+def _answers(
+    client: Client, tasks: Iterator[tuple[int, TaskSpec | SpecError]], room_timeout_s: float
+) -> Iterator[_LineAnswer]:
     batch: list[tuple[int, TaskSpec | SpecError]] = []
     for each in tasks:
         batch.append(each)
         if len(batch) == LINES_A_BATCH:
-            yield from _sent(client, batch)
+            yield from _sent(client, batch, room_timeout_s)
             batch = []
-    yield from _sent(client, batch)
+    yield from _sent(client, batch, room_timeout_s)
 
 
-def _sent(client: Client, batch: list[tuple[int, TaskSpec | SpecError]]) -> Iterator[_LineAnswer]:
-    given = client.submit_many([task for _, task in batch if isinstance(task, TaskSpec)])
+def _sent(
+    client: Client, batch: list[tuple[int, TaskSpec | SpecError]], room_timeout_s: float
+) -> Iterator[_LineAnswer]:
+    tasks = [task for _, task in batch if isinstance(task, TaskSpec)]
+    given = client.submit_many(tasks, room_timeout_s=room_timeout_s)
     for number, task in batch:
         if isinstance(task, SpecError):
             wrong = Problem(status=422, title="The document is not valid", detail=str(task), field=task.field)

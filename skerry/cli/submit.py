@@ -50,7 +50,7 @@ def submit(
             raise SettingsError("--batch stands alone: each line is a whole task with its own key")
         from skerry.cli.batch import submit_batch
 
-        submit_batch(client, batch, kind=kind, as_json=as_json)
+        submit_batch(client, batch, kind=kind, room_timeout_s=room_timeout, as_json=as_json)
         return
     task = read_task(words or [], is_command=command, kind=kind)
     handle = client.submit(task, idempotency_key=key, room_timeout_s=room_timeout)

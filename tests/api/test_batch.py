@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from edge_agent.api.testing import a_full_disk
+from skerry.client import Client
+from skerry.endpoint import Endpoint
+from skerry.task import TaskSpec
+from task_queue.operations import Refused
 
 Agent = Any
 SPEC = {"executor": "command", "argv": ["echo", "hi"]}
@@ -209,3 +214,26 @@ def test_a_story_tells_what_happened_in_order(agent: Agent) -> None:
     assert story["state"] == "dead"
     assert "exit status 1" in json.dumps(story["events"])
     assert agent.ask("GET", f"/v1/tasks/{'0' * 32}/story")[0] == 404
+
+
+def test_a_batch_that_finds_the_queue_full_is_sent_again_once_there_may_be_room(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit_many = agent.facade.submit_many
+    sizes: list[int] = []
+
+    async def one_at_a_time(tasks: Sequence[TaskSpec]) -> list[object]:
+        sizes.append(len(tasks))
+        full = Refused(reason="full", message="the queue is full", retry_after_s=0.001)
+        return [*await submit_many(tasks[:1]), *[full] * (len(tasks) - 1)]
+
+    monkeypatch.setattr(agent.facade, "submit_many", one_at_a_time)
+    with Client.at(Endpoint(socket=agent.socket)) as client:
+        hasty = list(client.submit_many([document(), document()]))
+        patient = list(client.submit_many([document(kind=kind) for kind in "abc"], room_timeout_s=20))
+
+    assert [answer.status for answer in hasty] == [201, 429]
+    assert [answer.status for answer in patient] == [201, 201, 201]
+    assert sizes == [2, 3, 2, 1]
+    kinds = [agent.ask("GET", f"/v1/tasks/{answer.task_id}")[1]["kind"] for answer in patient]
+    assert kinds == ["a", "b", "c"]
