@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import json
 import random
 import secrets
@@ -17,6 +18,8 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import apsw
@@ -84,14 +87,20 @@ class Bout(msgspec.Struct, kw_only=True):
 
 def run_bout(folder: Path, *, seed: int, points: int, synchronous: Synchronous = "full") -> Bout:
     """Work on a lossy disk through so many cuts and compare what each has left."""
+    with lossy_bench(folder, Bout(seed=seed, synchronous=synchronous)) as bench:
+        for _ in range(points):
+            bench.one_point()
+        return bench.result()
+
+
+@contextmanager
+def lossy_bench(folder: Path, bout: Bout) -> Iterator[Bench]:
+    """Yield a bench whose files lie on a lossy disk."""
     disk = LossyDisk(VFS)
     home = folder / "home"
     try:
         with on_lossy_disks(lambda path: VFS if path.is_relative_to(home) else None):
-            bench = Bench(disk, home, folder / "after", Bout(seed=seed, synchronous=synchronous))
-            for _ in range(points):
-                bench.one_point()
-            return bench.result()
+            yield Bench(disk, home, folder / "after", bout)
     finally:
         disk.unregister()
 
@@ -119,6 +128,19 @@ class Bench:
         fresh_folder(self._after, {})
         self._open(self._after).close()
         return {path.name: path.read_bytes() for path in self._after.iterdir()}
+
+    def births(self, every: int) -> Iterator[bool]:
+        """Cut the power at every n-th step of the first opening; yield whether what is left can be opened."""
+        for step in itertools.count(1, every):
+            fresh_folder(self._home, {})
+            self._disk.forget()
+            self._cut, self._countdown, self._only = None, step, _AIMS[0]
+            self._open(self._home).close()
+            if self._cut is None:
+                return
+            fresh_folder(self._after, self._cut)
+            self._open(self._after).close()
+            yield read_state(self._after / "queue.db") is not None
 
     def one_point(self) -> None:
         """Open what the last cut has left, work until the next one, and judge it."""

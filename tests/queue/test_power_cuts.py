@@ -14,7 +14,7 @@ import pytest
 from skerry.testing import ManualClock
 from task_queue.operations import Operation
 from task_queue.testing import memory_opener
-from tests.chaos.power_cuts import run_bout
+from tests.chaos.power_cuts import Bout, lossy_bench, run_bout
 from tests.queue.histories import History
 
 
@@ -25,6 +25,14 @@ def test_no_power_cut_loses_damages_or_halves_what_was_acknowledged(tmp_path: Pa
     assert bout.points == 20
     assert bout.keeps_its_promises, bout
     assert set(bout.moments) >= {"write", "sync"}
+
+
+def test_a_power_cut_while_a_queue_is_made_leaves_what_can_be_opened(tmp_path: Path) -> None:
+    with lossy_bench(tmp_path, Bout(seed=1, synchronous="full")) as bench:
+        opened = list(bench.births(every=4))
+
+    assert len(opened) > 20, "the first opening has more steps"
+    assert all(opened)
 
 
 def test_the_simulation_catches_a_store_that_does_not_sync_its_commits(tmp_path: Path) -> None:

@@ -1,13 +1,17 @@
-"""Random histories, with kills and reboots, on both stores at once: they agree, and the laws hold in each.
+"""Random histories, with kills, reboots, power cuts, on both stores: they agree, and the laws hold in each.
 
 The model knows little on purpose: which ids were accepted, under which fences each was started, what has
-ended, and in which order the tasks of a key were accepted.
+ended, and in which order the tasks of a key were accepted. The SQLite store works on a disk that remembers
+what was not synced: after a power cut it opens what such a disk may hold, while the memory store has it all.
 """
 
 from __future__ import annotations
 
+import random
 import shutil
 import tempfile
+from collections import Counter
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +23,7 @@ from skerry.decision import Decision
 from skerry.fence import Fence
 from skerry.ids import TaskId, TaskIdSource
 from skerry.messages import Lane, Outcome
+from skerry.recurring import RecurringSpec
 from skerry.testing import ManualClock, a_task
 from task_queue.limits import Limits
 from task_queue.operations import (
@@ -30,15 +35,20 @@ from task_queue.operations import (
     Changed,
     Claim,
     Claimed,
+    CountLoss,
     Drop,
+    DropRecurring,
     Enqueue,
     Enqueued,
     Fail,
     Finish,
     HandOver,
+    MarkInbox,
     OfferAgain,
     Operation,
     Park,
+    PutMeta,
+    PutRecurring,
     RecordPlacement,
     RefusePlacement,
     Release,
@@ -52,9 +62,15 @@ from task_queue.operations import (
 from task_queue.store import Store
 from task_queue.task import FINAL, State
 from task_queue.testing import FAILED, SUCCEEDED, check_invariants, memory_opener, sqlite_opener
+from task_queue.testing_lossy_disk import LossyDisk, on_lossy_disks
+from tests.chaos.power_cuts import fresh_folder
 
 #: Nothing here depends on power: a memory file system saves the syncs' time where there is one.
 FAST = "/dev/shm" if Path("/dev/shm").is_dir() else None
+
+
+VFS = "history"
+LEAVING = st.sampled_from(["release", "park", "hand_over", "refuse"])
 
 
 class QueueMachine(RuleBasedStateMachine):
@@ -63,6 +79,11 @@ class QueueMachine(RuleBasedStateMachine):
     @initialize()
     def open_stores(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="queue-", dir=FAST))
+        self.disk = LossyDisk(VFS)
+        self.on_lossy_disk = ExitStack()
+        self.on_lossy_disk.callback(self.disk.unregister)
+        self.on_lossy_disk.enter_context(on_lossy_disks(lambda path: VFS))
+        self.marks: Counter[Lane] = Counter()
         self.clock = ManualClock()
         self.ids = TaskIdSource(self.clock.wall_s, random_bits=lambda bits: 1)
         self.openers = [sqlite_opener(self.folder), memory_opener()]
@@ -78,10 +99,25 @@ class QueueMachine(RuleBasedStateMachine):
         self.placements = 0
 
     def teardown(self) -> None:
-        for store in self.stores:
-            check_invariants(store)
-            store.close()
-        shutil.rmtree(self.folder)
+        try:
+            self.assert_stories()
+            for store in self.stores:
+                check_invariants(store)
+                store.close()
+        finally:
+            self.on_lossy_disk.close()
+            shutil.rmtree(self.folder)
+
+    def assert_stories(self) -> None:
+        """Every story is the same in both stores, and tells of one beginning and at most one success."""
+        for task_id in self.accepted:
+            story, other = (store.story(task_id) for store in self.stores)
+            assert [(each.what, each.fence) for each in story] == [(each.what, each.fence) for each in other]
+            words = Counter(each.what for each in story)
+            assert story[0].what == "accepted"
+            assert words["succeeded"] == (task_id in self.succeeded), words
+            started = [each.fence for each in story if each.what == "started"]
+            assert started == self.fences.get(task_id, []), "an attempt is not told, or told twice"
 
     # --- performing -----------------------------------------------------------------------------------
 
@@ -209,9 +245,16 @@ class QueueMachine(RuleBasedStateMachine):
         self.end_all_stale()
 
     @precondition(lambda self: self.claimed)
-    @rule(data=st.data(), how=st.sampled_from(["release", "park", "hand_over", "refuse"]))
+    @rule(data=st.data(), how=LEAVING)
     def leave_the_window(self, data: st.DataObject, how: str) -> None:
-        task_id = data.draw(st.sampled_from(sorted(self.claimed)))
+        self.leave(data.draw(st.sampled_from(sorted(self.claimed))), how)
+
+    @rule(limit=st.integers(1, 4), how=LEAVING)
+    def claim_and_leave(self, limit: int, how: str) -> None:
+        for task_id in self.claim_some(limit):
+            self.leave(task_id, how)
+
+    def leave(self, task_id: TaskId, how: str) -> None:
         ops: dict[str, Operation] = {
             "release": Release(task_id=task_id),
             "park": Park(task_id=task_id, reason="r"),
@@ -307,6 +350,7 @@ class QueueMachine(RuleBasedStateMachine):
         answers = self.do(*([RenewPlacements(lease_s=20.0)] if renew else []), Advance())
         advanced = answers[-1]
         assert isinstance(advanced, Advanced)
+        self.accepted += advanced.fired
         for task_id, was in advanced.given_up:
             assert (was, self.state(task_id)) == (State.HANDED_OVER, State.UNKNOWN)
         for task_id, _ in (*advanced.expired, *advanced.dropped):
@@ -342,11 +386,40 @@ class QueueMachine(RuleBasedStateMachine):
         sqlite, memory = (store.outbox(lane, 0, limit=50, limit_bytes=500) for store in self.stores)
         assert [(row.seq, row.kind) for row in sqlite] == [(row.seq, row.kind) for row in memory]
 
-    @rule(is_reboot=st.booleans())
-    def crash_and_reopen(self, is_reboot: bool) -> None:
-        if is_reboot:
+    @rule(lane=st.sampled_from(list(Lane)), upto=st.integers(0, 9), value=st.integers(0, 99))
+    def mark_and_remember(self, lane: Lane, upto: int, value: int) -> None:
+        self.marks[lane] = max(upto, self.marks[lane])
+        self.do(
+            MarkInbox(source="c", epoch="e", lane=lane, upto=self.marks[lane]),
+            PutMeta(name="m", value=value),
+            CountLoss(lost_class="command", reason="malformed", size_bytes=value),
+        )
+        for store in self.stores:
+            assert store.meta("m") == value
+            assert store.inbox_mark("c", "e", lane) == self.marks[lane]
+
+    @rule(name=st.sampled_from(["a", "b"]), every_s=st.sampled_from([None, 5.0, 60.0]))
+    def recur(self, name: str, every_s: float | None) -> None:
+        if every_s is None:
+            self.one(DropRecurring(name=name))
+            return
+        spec = RecurringSpec(name=name, task=a_task(), every_s=every_s)
+        self.one(PutRecurring(recurring_id=self.ids.next(), spec=spec))
+
+    @rule()
+    def tidy_up(self) -> None:
+        for store in self.stores:
+            store.tidy()
+
+    @rule(how=st.sampled_from(["kill", "reboot", "power cut", "power cut"]), seed=st.integers(0, 999))
+    def crash_and_reopen(self, how: str, seed: int) -> None:
+        if how != "kill":
             self.clock.reboot(f"boot-{self.stores[0].session + 1}", off_s=5000.0)
+        left = self.disk.after_cut(random.Random(seed))
         self.stores[0].close()
+        if how == "power cut":
+            fresh_folder(self.folder, left)
+            self.disk.forget()
         self.stores = [opener(self.clock) for opener in self.openers]
         self.claimed.clear()
         self.running.clear()
