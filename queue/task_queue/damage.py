@@ -14,6 +14,7 @@ import apsw
 
 from skerry.database import open_read_only, pragma, translated, upgrade
 from skerry.errors import StoreDamaged
+from task_queue.limits import Synchronous
 from task_queue.log_frames import FRAME_HEAD_BYTES, HEADER_BYTES, goes_on_behind, pages_in, read_log
 from task_queue.migrations import schema
 from task_queue.remains import MARK, Shape, shapes
@@ -24,8 +25,11 @@ _SAMPLE = 16
 _Item = tuple[str, str, str]
 
 
-def look(path: Path) -> None:
-    """Raise StoreDamaged when the database, or its log, is not what a power cut leaves."""
+def look(path: Path, synchronous: Synchronous = "full") -> None:
+    """Raise StoreDamaged when the database, or its log, is not what a power cut leaves.
+
+    synchronous: how commits were synced; with "normal" a cut may tear the log anywhere behind its last sync.
+    """
     log = path.with_name(path.name + "-wal")
     if not path.exists() or path.stat().st_size == 0:
         if log.exists() and log.stat().st_size > HEADER_BYTES + FRAME_HEAD_BYTES:
@@ -36,14 +40,14 @@ def look(path: Path) -> None:
     with translated(path):
         db = open_read_only(path)
         try:
-            _look(db, path, log)
+            _look(db, path, log, synchronous)
         except apsw.SQLError as error:  # a name that the schema should have
             raise StoreDamaged(f"{path}: {error}", path=path) from error
         finally:
             db.close()
 
 
-def _look(db: apsw.Connection, path: Path, log: Path) -> None:
+def _look(db: apsw.Connection, path: Path, log: Path, synchronous: Synchronous) -> None:
     version = _version(db, path)
     if version == 0:
         if db.execute("SELECT count(*) FROM sqlite_schema").fetchall() != [(0,)]:
@@ -53,7 +57,8 @@ def _look(db: apsw.Connection, path: Path, log: Path) -> None:
         return  # refused by whoever opens it
     size, pages = pragma(db, "page_size"), pragma(db, "page_count")
     _look_at_size(path, log, size, pages)
-    _look_at_log(path, log, size)
+    if synchronous == "full":
+        _look_at_log(path, log, size)
     _look_at_schema(db, path, version)
     _look_at_trees(db, path)
 

@@ -29,7 +29,7 @@ from task_queue.queries import statements
 from task_queue.recovery import OldStore
 from task_queue.recurring_row import RecurringRecord
 from task_queue.repair import Repair
-from task_queue.rows import Book, book_of, depth_of, sealed_book
+from task_queue.rows import Book, book_of, depth_of, sealed_book, with_room
 from task_queue.rules import is_control, perform, settle_interrupted
 from task_queue.sqlite_place import Place
 from task_queue.sqlite_reads import SqliteReads
@@ -37,7 +37,7 @@ from task_queue.sqlite_room import SqliteRoom
 from task_queue.sqlite_tables import SqliteTables
 from task_queue.store import Depth, Loss, StoryEvent, TaskFilter, TaskRecord, Waiting
 from task_queue.transaction import Transaction
-from task_queue.watermarks import Usage, level
+from task_queue.watermarks import Usage
 
 _T = TypeVar("_T")
 #: How long commits wait for rows of a damaged file: most queues are brought over whole by then. Seconds.
@@ -102,7 +102,7 @@ class SqliteStore:
             with translated(path):
                 repair.finish_giving_up()
                 finish_journal(path)
-            look(path)
+            look(path, (limits or Limits()).synchronous)
             return cls._begin(path, now, wall_s, reports, limits)
         except StoreDamaged as damage:
             with translated(path):
@@ -370,7 +370,7 @@ class SqliteStore:
         book = msgspec.json.decode(self._saved_book, type=Book)
         usage = self.usage()
         depth = depth_of(book, len(self._leases), usage.used_bytes)
-        return msgspec.structs.replace(depth, level=level(usage, self._limits))
+        return with_room(depth, usage, self._limits)
 
     def waiting(self) -> Waiting:
         """See Store."""
