@@ -38,7 +38,8 @@ class Fence(msgspec.Struct, frozen=True, order=False):
 
     def __str__(self) -> str:
         """Return for example `3.17/2`: term 3, placement 17, attempt 2; `-/1` without a placement."""
-        return f"{'.'.join(map(str, self.path)) or '-'}/{self.attempt}"
+        path = ".".join(map(str, self.path)) if self.path else "-"
+        return f"{path}/{self.attempt}"
 
 
 def parse_fence(text: str) -> Fence:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from operator import attrgetter
 from typing import Any
 
@@ -132,6 +132,14 @@ class Book(msgspec.Struct):
             self.by_class[row_class] = self.held(row_class).plus(amount, -1)
             self.outbox[lane] = self.outbox.get(lane, 0) - amount.rows
 
+    def move(self, before: State, after: State) -> None:
+        """Count a task's transition."""
+        by_state = self.by_state
+        if before is State.LEASED:
+            before = State.READY
+        by_state[before] -= 1
+        by_state[after] = by_state.get(after, 0) + 1
+
     def count(self, state: State, change: int) -> None:
         """Add to the number of tasks in a state; leased ones are counted as ready."""
         state = stored_state(state)
@@ -159,6 +167,7 @@ def stored_state(state: State) -> State:
     return State.READY if state is State.LEASED else state
 
 
+@lru_cache(maxsize=1024)
 def fence_of(text: str | None) -> Fence | None:
     """Return the fence that a column holds.  Raises StoreDamaged."""
     try:

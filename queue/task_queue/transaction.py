@@ -86,8 +86,7 @@ class Transaction:
         moved = self._told(row, event, detail, state=after, **changes)
         self.tables.move(moved, event, frozenset(changes))
         self.leases.discard(row.seq)
-        self.book.count(row.state, -1)
-        self.book.count(after, 1)
+        self.book.move(row.state, after)
         return moved
 
     def _told(self, row: TaskRow, what: str, detail: Detail | None, **changes: Any) -> TaskRow:
