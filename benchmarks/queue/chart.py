@@ -14,7 +14,7 @@ from xml.sax.saxutils import escape
 
 import msgspec
 
-from benchmarks.harness import number
+from benchmarks.harness import Result, number
 from benchmarks.queue.port import SYSTEMS
 
 _SIZES = ("1000", "100000", "2600000")
@@ -25,10 +25,15 @@ _LEFT, _WIDTH, _BAR, _GAP, _TOP = 130, 760, 9, 12, 62
 Figures = Mapping[str, float]
 
 
-def figures(path: Path) -> Figures:
+class Recorded(msgspec.Struct, frozen=True, kw_only=True):
+    """What is read of a recorded document."""
+
+    results: tuple[Result, ...]
+
+
+def figures(document: Recorded) -> Figures:
     """Return the document's figures by id."""
-    document = msgspec.json.decode(path.read_bytes())
-    return {one["id"]: one["value"] for one in document["results"]}
+    return {one.id: one.value for one in document.results}
 
 
 def picture(found: Figures) -> str:
@@ -69,6 +74,35 @@ def _group(top: int, values: Sequence[float | None], scale: float) -> Iterator[s
         width, y = max(1.0, scale * math.log10(value / 10)), top + place * _BAR
         yield f'<rect x="{_LEFT}" y="{y}" width="{width:.1f}" height="{_BAR - 1}" fill="{_COLOURS[place]}"/>'
         yield f'<text x="{_LEFT + width + 4:.1f}" y="{y + _BAR - 1}" font-size="9">{number(value)}</text>'
+
+
+def ways(found: Figures) -> Iterator[str]:
+    """Yield the table of the asyncio paths, line by line."""
+    yield "| | 1 / 64 / 256 waiting, × fd, slow syncs | processor time per put, µs | raw disk, × fd | µs |"
+    yield "|---|---|---|---|---|"
+    for way in ("agent", "writer", "door"):
+        cells = []
+        for disk in ("slow", "raw"):
+            fd = found[f"queue.fd.{disk}_per_s"]
+            heads = [f"queue.{way}.waiters_{waiters}.{disk}" for waiters in (1, 64, 256)]
+            cells.append(" / ".join(number(found[f"{head}_per_s"] / fd) for head in heads))
+            cells.append(" / ".join(number(found[f"{head}_cpu_us"]) for head in heads))
+        yield f"| {way} | " + " | ".join(cells) + " |"
+    yield ""
+
+
+def goals(document: Recorded) -> Iterator[str]:
+    """Yield the table of what is judged, line by line."""
+    yield "| what | measured | goal | met | against |"
+    yield "|---|---|---|---|---|"
+    for one in document.results:
+        if one.goal is not None:
+            beside = "" if one.baseline is None else f"{one.baseline.what}: {number(one.baseline.value)}"
+            ratio = "" if one.baseline is None else f" ({number(one.value / one.baseline.value)} ×)"
+            measured = f"{number(one.value)} {one.unit}{ratio}"
+            met = "yes" if one.ok else "**no**"
+            yield f"| {one.what} | {measured} | {one.goal} | {met} | {beside} |"
+    yield ""
 
 
 def tables(found: Figures) -> Iterator[str]:
@@ -123,10 +157,11 @@ def _cell(system: str, tail: str, found: Figures, unit: float) -> str:
 
 def main(arguments: Sequence[str]) -> int:
     """Write the picture and print the tables."""
-    document, svg = arguments
-    found = figures(Path(document))
+    name, svg = arguments
+    document = msgspec.json.decode(Path(name).read_bytes(), type=Recorded)
+    found = figures(document)
     Path(svg).write_text(picture(found))
-    sys.stdout.write("\n".join(tables(found)) + "\n")
+    sys.stdout.write("\n".join([*ways(found), *goals(document), *tables(found)]) + "\n")
     return 0
 
 
