@@ -132,7 +132,7 @@ async def report_of(agent: Agent) -> NodeReport:
         scheduler=parts.decider.scheduler.name,
         rules=parts.decider.guard.revision,
         refused=dict(agent.uplink.refused) if agent.uplink is not None else {},
-        alarms=agent.alarms_now(),
+        alarms={**agent.alarms_now(), **({"room": depth.shortage} if depth.shortage else {})},
         placement_ms=agent.uplink.round_trips.latest_ms if agent.uplink is not None else (),
         uptime_s=round(now.since(agent.started_at), 3),
         is_clock_trusted=is_wall_trusted(parts.clock.wall_s()),

@@ -19,7 +19,7 @@ from task_queue.memory_tables import MemoryTables
 from task_queue.operations import Answer, Operation
 from task_queue.recurring_row import RecurringRecord
 from task_queue.recurring_row import record_of as recurring_record
-from task_queue.rows import Book, TaskRow, depth_of, record_of, story_of
+from task_queue.rows import Book, TaskRow, depth_of, record_of, story_of, with_room
 from task_queue.rules import is_control, perform, settle_interrupted
 from task_queue.store import Depth, Loss, StoryEvent, TaskFilter, TaskRecord, Waiting
 from task_queue.story import EventRow
@@ -177,7 +177,7 @@ class MemoryStore:
     def depth(self) -> Depth:
         """See Store."""
         depth = depth_of(self._book, len(self._leases), self._tables.bytes_used)
-        return msgspec.structs.replace(depth, level=level(self.usage(), self._limits))
+        return with_room(depth, self.usage(), self._limits)
 
     def waiting(self) -> Waiting:
         """See Store."""

@@ -16,11 +16,13 @@ from skerry.fence import Fence, parse_fence
 from skerry.ids import TaskId
 from skerry.messages import Lane
 from skerry.task import CommandSpec, TaskSpec
+from task_queue.limits import Limits
 from task_queue.retention import Amount, Amounts, RowClass
 from task_queue.seals import seal, unseal
 from task_queue.store import Depth, StoryEvent, TaskRecord
 from task_queue.story import ACCEPTED, EventRow, attempts_of, events_of, latest_decision
 from task_queue.task import FINAL, State
+from task_queue.watermarks import Level, Usage, level, why_full
 
 
 class TaskRow(msgspec.Struct, frozen=True):
@@ -241,6 +243,13 @@ def story_of(row: TaskRow, story: Sequence[EventRow]) -> tuple[StoryEvent, ...]:
     """Return a task's story for people, its acceptance first.  story: its events, the oldest first."""
     accepted = StoryEvent(what=ACCEPTED, at_wall_s=row.accepted_wall_s)
     return (accepted, *events_of(story, row.task_id))
+
+
+def with_room(depth: Depth, usage: Usage, limits: Limits) -> Depth:
+    """Return the counters with how short room is, and why."""
+    now = level(usage, limits)
+    shortage = why_full(usage, limits) if now >= Level.SLOWED else ""
+    return msgspec.structs.replace(depth, level=now, shortage=shortage)
 
 
 def depth_of(book: Book, leased: int, bytes_used: int) -> Depth:

@@ -112,6 +112,7 @@ class Depth(msgspec.Struct, frozen=True, kw_only=True):
     written: Mapping[Lane, int] = {}  #: the highest row ever put into each lane of the outbox
     by_class: Mapping[RowClass, Amount] = {}  #: rows and bytes of body that the outbox holds
     level: Level = Level.FREE  #: how short room is
+    shortage: str = ""  #: from Level.SLOWED on: which bound is the tight one, and what to do
 
 
 class Loss(msgspec.Struct, frozen=True, kw_only=True):

@@ -100,7 +100,7 @@ def test_the_shorter_room_is_the_higher_must_a_task_s_priority_be(
 
 
 def test_a_producer_is_slowed_when_room_gets_short_and_an_urgent_one_is_not(small: QueueDriver) -> None:
-    before = submit(small)
+    before, free = submit(small), small.store.depth()
     fill_to(small, Level.SLOWED)
     append(small, KEPT, 4000, count=20)
 
@@ -108,6 +108,8 @@ def test_a_producer_is_slowed_when_room_gets_short_and_an_urgent_one_is_not(smal
 
     assert isinstance(before, Enqueued)
     assert before.pause_s == 0
+    assert free.shortage == ""
+    assert "raise the queue's limit" in small.store.depth().shortage
     assert isinstance(normal, Enqueued)
     assert 0 < normal.pause_s <= 1
     assert isinstance(urgent, Enqueued)
