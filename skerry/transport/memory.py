@@ -7,6 +7,7 @@ happen, and listeners are called, inside `pump`. It keeps no session: what a cut
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Callable
 from random import Random
 
@@ -42,10 +43,12 @@ class MemoryBroker:
         self._order = 0
         self._clients: dict[str, MemoryTransport] = {}
         self._partitioned: set[str] = set()
-        #: Clients to whom nothing arrives, and clients of whom nothing does: a broker that accepts and discards.
+        #: Clients to whom nothing arrives, and clients of whom nothing does: it accepts and discards.
         self.deaf: set[str] = set()
         self.mute: set[str] = set()
         self._is_running = True
+        #: How often a client was put out by another one of its name.
+        self.takeovers: Counter[str] = Counter()
 
     # --- the clock -------------------------------------------------------------------------------------
 
@@ -107,6 +110,7 @@ class MemoryBroker:
             return False
         older = self._clients.get(client.client_id)
         if older is not None and older is not client:
+            self.takeovers[client.client_id] += 1
             self._disconnect(older, "another client took this name over")
         self._clients[client.client_id] = client
         return True

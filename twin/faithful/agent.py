@@ -33,6 +33,7 @@ from task_queue.limits import Limits
 from task_queue.sqlite_store import SqliteStore
 from twin.faithful.executor import Behaviour, EmulatedExecutor
 from twin.faithful.machine import Machine
+from twin.faithful.power import Power
 from twin.faithful.shells import COMMIT_S, VirtualWriter
 from twin.faithful.transport import LoopTransport
 from twin.faithful.world import World
@@ -88,8 +89,12 @@ class Node:
         effect: Callable[[Node, Job, str], None],
         remote: Callable[[Node], Remote | None] = lambda node: None,
         hardware: str = "",
+        power: Power | None = None,
     ) -> None:
-        """home: the node's disk.  behave, effect: see EmulatedExecutor.  hardware: the machine's own name."""
+        """home: the node's disk.  behave, effect: see EmulatedExecutor.  hardware: the machine's own name.
+
+        power: of a machine that may lose it.
+        """
         self.world, self.plan, self.home = world, plan, home
         self.machine = Machine(hardware or plan.name, world.now_s)
         self.process = world.process(self.machine)
@@ -100,8 +105,11 @@ class Node:
         self.starts = 0
         #: Called with each commit of whatever agent runs here.
         self.committed: Callable[[Node, Sequence[Operation], Sequence[Answer]], None] = lambda *seen: None
-        self.commit_s: Callable[[], float] | None = None
+        self._slow: list[float] = []
         self.disk_refuses = ""
+        self.power = power
+        self.is_powered = True
+        self.has_lost_power = False
         self._behave, self._effect, self._remote = behave, effect, remote
         self._rng = world.rng(f"node {plan.name}")
         self._profile = RememberedProfile()
@@ -139,11 +147,23 @@ class Node:
         agent.parts.store.close()
         agent.parts.lock.release()
 
-    def set_commit_s(self, commit_s: Callable[[], float] | None) -> None:
-        """Have synced commits take so long, in this process and the next ones."""
-        self.commit_s = commit_s
-        if self.writer is not None:
-            self.writer.commit_s = commit_s or (lambda: COMMIT_S)
+    def lose_power(self) -> None:
+        """Stop as a machine does whose power has gone."""
+        self.kill()
+        self.is_powered = False
+        self.has_lost_power = True
+
+    def boot(self, *, wall_s: float | None = None) -> None:
+        """Give it power again; the agent is not started.  wall_s: what its wall clock shows."""
+        assert self.power is not None
+        self.power.restore()
+        self.machine.boot(wall_at_boot_s=wall_s)
+        self.is_powered = True
+
+    def slow_down(self, commit_s: float) -> Callable[[], None]:
+        """Have synced commits take so long, in this process and the next ones; return what ends it."""
+        self._slow.append(commit_s)
+        return lambda: self._slow.remove(commit_s)
 
     def refuse_writes(self, why: str) -> None:
         """Have the disk refuse every commit for this reason; empty: it takes them again."""
@@ -171,8 +191,9 @@ class Node:
         self.writer = VirtualWriter(store, clock, loop)
         self.writer.committed = lambda ops, answers: self.committed(self, ops, answers)
         self.writer.refuses = lambda: self.disk_refuses
-        if self.commit_s is not None:
-            self.writer.commit_s = self.commit_s
+        if self.power is not None:
+            self.writer.is_off = lambda power=self.power: power.is_off  # type: ignore[misc]
+        self.writer.commit_s = lambda: max(self._slow, default=COMMIT_S)
         profile = RuntimeProfile()
         self._profile.load(profile)
         guard, scheduler = AllowAll(), make_scheduler(settings.scheduler.name)

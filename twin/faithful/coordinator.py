@@ -6,7 +6,6 @@ operators' wishes) is given to the core directly.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -16,14 +15,15 @@ from cloud_coordinator.core.core import CoordinatorCore
 from cloud_coordinator.core.turn import Limits
 from cloud_coordinator.figures import Figures
 from cloud_coordinator.ledger.port import Ledger
-from cloud_coordinator.ledger.sqlite import SqliteLedger
 from cloud_coordinator.runtime import Runtime
 from cloud_coordinator.settings import CoordinatorSettings
+from cloud_coordinator.shedding import BEGINS_AT, RETRY_AFTER_S
 from policy.guard.without_engine import AllowAll
 from skerry.identity import PrivateKey
 from skerry.node import NodeRecord
 from skerry.topics import COORDINATOR
 from twin.faithful.machine import Machine
+from twin.faithful.overseer import Overseer, WatchedLedger, WatchedRuntime
 from twin.faithful.shells import VirtualCoreThread
 from twin.faithful.transport import LoopTransport
 from twin.faithful.world import World
@@ -33,11 +33,18 @@ class Cloud:
     """One coordinator: what runs now is `runtime`, None while nothing does."""
 
     def __init__(
-        self, world: World, home: Path, *, fleet: str, key: PrivateKey, limits: Limits | None = None
+        self,
+        world: World,
+        home: Path,
+        *,
+        fleet: str,
+        key: PrivateKey,
+        limits: Limits,
+        overseer: Overseer,
     ) -> None:
-        """home: its disk."""
+        """home: its disk.  overseer: sees what it does."""
         self.world, self.home, self.fleet, self.key = world, home, fleet, key
-        self.limits = limits or Limits()
+        self.limits, self.overseer = limits, overseer
         self.machine = Machine(COORDINATOR, world.now_s)
         self.process = world.process(self.machine)
         self.runtime: Runtime | None = None
@@ -46,7 +53,7 @@ class Cloud:
         self.transport: LoopTransport | None = None
         self.ledger: Ledger | None = None
         self.starts = 0
-        self.wrap: Callable[[Ledger], Ledger] = lambda ledger: ledger
+        self._pressed_s: float | None = None
 
     @property
     def client_id(self) -> str:
@@ -74,6 +81,20 @@ class Cloud:
         self.world.end(self.process)
         self.ledger.close()
 
+    def press(self, retry_after_s: float | None) -> None:
+        """Give it more to do than it can (others' jobs, emulated), until it is given None.
+
+        retry_after_s: what it tells its nodes then.
+        """
+        self._pressed_s = retry_after_s
+        if self.runtime is not None:
+            self._weigh(self.runtime)
+
+    def _weigh(self, runtime: Runtime) -> None:
+        assert self.thread is not None
+        self.thread.also_waiting = 0 if self._pressed_s is None else BEGINS_AT + 1
+        runtime.shedding.retry_after_s = self._pressed_s or RETRY_AFTER_S
+
     def enrol(self, record: NodeRecord) -> None:
         """Take a node into the register, as its token does."""
         self.tell(happened.NodeEnrolled(record))
@@ -88,7 +109,7 @@ class Cloud:
         loop, clock = self.process.loop, self.machine
         assert loop is not None
         self.home.mkdir(parents=True, exist_ok=True)
-        self.ledger = self.wrap(SqliteLedger(self.home / "ledger.db"))
+        self.ledger = WatchedLedger(self.home / "ledger.db", self.overseer)
         guard = AllowAll()
         settings = CoordinatorSettings(fleet=self.fleet, data_dir=str(self.home))
         core = CoordinatorCore(
@@ -102,7 +123,7 @@ class Cloud:
         self.core = core
         self.thread = VirtualCoreThread(core, self.ledger, clock, loop)
         self.transport = LoopTransport(self.world.network, loop, client_id=self.client_id)
-        return Runtime(
+        runtime = WatchedRuntime(
             msgspec.structs.replace(settings, fleet=self.fleet),
             core=core,
             thread=self.thread,
@@ -112,3 +133,6 @@ class Cloud:
             figures=Figures(),
             clock=clock,
         )
+        runtime.overseer = self.overseer
+        self._weigh(runtime)
+        return runtime

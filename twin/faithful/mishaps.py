@@ -5,17 +5,21 @@ Owns beginning and ending faults; what follows from them is the product's affair
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 
 from cloud_coordinator.core.events import NodeReleased
 from skerry.transport.memory import Faults
+from skerry.transport.settings import MqttSettings
 from twin.faithful.agent import Node
 from twin.faithful.staging import LOAD_BEGINS_S, Stage
 from twin.scenario import faults
 from twin.scenario.language import select
 
 Ends = Callable[[], None]
+#: Both ends of a connection notice that the other is silent: MQTT 5, 3.1.2.10 (one and a half intervals).
+NOTICED_S = 1.5 * MqttSettings().keepalive_s
+#: Without a commit in so many seconds the power goes between two.
+PATIENCE_S = 10.0
 
 
 def plan_mishaps(stage: Stage) -> None:
@@ -37,54 +41,69 @@ def _names(stage: Stage, who: str) -> tuple[str, ...]:
 def _begin(stage: Stage, fault: faults.Fault, names: tuple[str, ...]) -> None:
     stage.note("fault", f"{type(fault).__name__} begins")
     nodes = [stage.nodes[name] for name in names]
-    ends = [end for end in (_start(stage, fault, nodes)) if end is not None]
+    ends = _start(stage, fault, nodes)
     lasts_s = getattr(fault, "for_s", getattr(fault, "down_s", 0.0))
     if ends:
-        stage.world.at(stage.world.now_s() + lasts_s, lambda: _end(stage, fault, ends))
+        stage.world.at(stage.world.now_s() + lasts_s, lambda: _end(stage, fault, ends, nodes))
 
 
-def _end(stage: Stage, fault: faults.Fault, ends: list[Ends]) -> None:
+def _end(stage: Stage, fault: faults.Fault, ends: list[Ends], nodes: list[Node]) -> None:
     stage.note("fault", f"{type(fault).__name__} ends")
     for end in ends:
         end()
+    for node in nodes:
+        stage.measures.restored(node)
 
 
-def _start(stage: Stage, fault: faults.Fault, nodes: list[Node]) -> list[Ends | None]:
+def _start(stage: Stage, fault: faults.Fault, nodes: list[Node]) -> list[Ends]:
     match fault:
-        case faults.Cut():
-            return [_cut(stage, node) for node in nodes]
-        case faults.Partition():
-            return [_partition(stage, node) for node in nodes]
-        case faults.Deaf():
-            return [_listed(stage.world.network.deaf, node) for node in nodes]
-        case faults.Mute():
-            return [_listed(stage.world.network.mute, node) for node in nodes]
         case faults.Wire():
             return [_wire(stage, fault)]
         case faults.BrokerCrash():
             stage.world.network.crash()
             return [stage.world.network.restart]
+        case faults.Throttle():
+            stage.cloud.press(fault.retry_after_s)
+            return [lambda: stage.cloud.press(None)]
         case faults.CoordinatorKill():
             stage.cloud.kill()
             return [lambda: None if stage.cloud.runtime else stage.cloud.start()]
-        case faults.AgentKill():
-            return [_kill(stage, node) for node in nodes]
-        case faults.SlowDisk():
-            return [_slow(node, fault.commit_s) for node in nodes]
-        case faults.DiskFull():
-            return [_fill(node) for node in nodes]
-        case faults.Clone():
-            return [_clone(stage, node) for node in nodes]
         case faults.ClockStep():
             for node in nodes:
                 node.machine.step_wall(fault.by_s)
             return []
-        case faults.Suspend():
-            return [_suspend(stage, node) for node in nodes]
-        case faults.DeviceFault():
-            return [_break_devices(stage, node) for node in nodes]
+        case faults.PowerCut():
+            for node in nodes:
+                _cut_power(stage, fault, node)
+            return []
         case _:
-            raise NotImplementedError(type(fault).__name__)
+            return [_at_node(stage, fault, node) for node in nodes]
+
+
+def _at_node(stage: Stage, fault: faults.Fault, node: Node) -> Ends:
+    match fault:
+        case faults.Cut():
+            return _cut(stage, node)
+        case faults.Partition():
+            return _partition(stage, node)
+        case faults.Deaf():
+            return _listed(stage.world.network.deaf, node)
+        case faults.Mute():
+            return _listed(stage.world.network.mute, node)
+        case faults.AgentKill():
+            return _kill(stage, node)
+        case faults.SlowDisk():
+            return node.slow_down(fault.commit_s)
+        case faults.DiskFull():
+            return _fill(node)
+        case faults.Clone():
+            return _clone(stage, node)
+        case faults.Suspend():
+            return _suspend(stage, node)
+        case faults.DeviceFault():
+            return _break_devices(stage, node)
+        case _:
+            raise TypeError(f"{type(fault).__name__} hits no node")
 
 
 def _cut(stage: Stage, node: Node) -> Ends:
@@ -94,9 +113,17 @@ def _cut(stage: Stage, node: Node) -> Ends:
 
 
 def _partition(stage: Stage, node: Node) -> Ends:
+    """Half open until both ends notice: then it is a cut."""
     network = stage.world.network
+    over: list[bool] = []
     network.partition(node.client_id)
-    return lambda: network.heal(node.client_id)
+    stage.world.at(stage.world.now_s() + NOTICED_S, lambda: None if over else network.cut(node.client_id))
+
+    def end() -> None:
+        over.append(True)
+        network.heal(node.client_id)
+
+    return end
 
 
 def _listed(clients: set[str], node: Node) -> Ends:
@@ -122,31 +149,60 @@ def _clone(stage: Stage, node: Node) -> Ends:
 
 
 def _wire(stage: Stage, fault: faults.Wire) -> Ends:
-    network = stage.world.network
-    before = network.faults
-    network.faults = Faults(
-        delay_s=fault.delay_s,
-        loss=fault.loss,
-        duplication=fault.duplication,
-        reordering=fault.reordering,
-        bytes_per_s=fault.bytes_per_s,
+    """The newest that is not over counts."""
+    wires = stage.wires
+    wires.append(
+        Faults(
+            delay_s=fault.delay_s,
+            loss=fault.loss,
+            duplication=fault.duplication,
+            reordering=fault.reordering,
+            bytes_per_s=fault.bytes_per_s,
+        )
     )
+    stage.world.network.faults = mine = wires[-1]
 
     def end() -> None:
-        network.faults = before
+        wires[:] = [wire for wire in wires if wire is not mine]
+        stage.world.network.faults = wires[-1]
 
     return end
 
 
 def _kill(stage: Stage, node: Node) -> Ends:
     node.kill()
-    return lambda: None if node.agent else stage.start(node)
+    return lambda: _start_again(stage, node)
 
 
-def _slow(node: Node, commit_s: float) -> Ends:
-    before = node.commit_s
-    node.set_commit_s(lambda: commit_s)
-    return lambda: node.set_commit_s(before)
+def _start_again(stage: Stage, node: Node) -> None:
+    if node.agent is None and node.is_powered:
+        stage.start(node)
+
+
+def _cut_power(stage: Stage, fault: faults.PowerCut, node: Node) -> None:
+    world, power = stage.world, node.power
+    assert power is not None, "the stage gave it no power to lose"
+
+    def went() -> None:
+        world.at(world.now_s(), off)
+
+    def off() -> None:
+        stage.note(node.name, "has no power")
+        node.lose_power()
+        world.at(world.now_s() + fault.down_s, boot)
+
+    def boot() -> None:
+        node.boot(wall_s=fault.wall_s)
+        _start_again(stage, node)
+        if fault.right_after_s is not None:
+            world.at(world.now_s() + fault.right_after_s, node.machine.set_right)
+
+    if node.is_powered and not power.is_off:
+        if fault.in_commit:
+            power.cut_in_commit(went)
+            world.at(world.now_s() + PATIENCE_S, lambda: power.cut_if_armed(went))
+        else:
+            power.cut(went)
 
 
 def _suspend(stage: Stage, node: Node) -> Ends:
@@ -162,8 +218,3 @@ def _suspend(stage: Stage, node: Node) -> Ends:
 def _break_devices(stage: Stage, node: Node) -> Ends:
     stage.faulty.add(node.name)
     return lambda: stage.faulty.discard(node.name)
-
-
-def clear(stage: Stage) -> None:
-    """Remove the disks of a run that is over."""
-    shutil.rmtree(stage.home, ignore_errors=True)

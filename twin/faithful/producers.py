@@ -9,7 +9,7 @@ from collections.abc import Callable
 from random import Random
 
 from skerry.ids import TaskId
-from skerry.task import CommandSpec, Resources, TaskSpec
+from skerry.task import CommandSpec, Constraints, Resources, TaskSpec
 from task_queue.operations import Enqueued, Refused
 from twin.faithful.agent import Node
 from twin.faithful.world import World
@@ -83,6 +83,8 @@ class Producer:
             resources=Resources(cpu_millicores=100, memory_bytes=1 << 24, accelerator=load.needs),
             priority=load.priority,
             expires_after_s=load.expires_after_s,
+            max_runtime_s=load.max_runtime_s,
+            constraints=Constraints(nodes=(load.pin,) if load.pin else ()),
             retries=load.retries,
             effect=load.effect,
             ordering_key=order,

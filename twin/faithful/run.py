@@ -45,6 +45,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     violations: int
     broken: tuple[Broken, ...]
     refusals: int
+    figures: dict[str, float]
     virtual_s: float
     wall_s: float
     log_hash: str
@@ -74,10 +75,13 @@ def run_scenario(
                 log(line)
 
         stage.log = write
-        with seeded_secrets(stage.world.rng("secrets")):
-            lost = _play(stage, progress)
-        report = _report(stage, lost, digest.hexdigest(), time.perf_counter() - begun)
-        stage.close()
+        with seeded_secrets(stage.world.rng("secrets")), stage.disks():
+            try:
+                lost = _play(stage, progress)
+                stage.judge()
+                report = _report(stage, lost, digest.hexdigest(), time.perf_counter() - begun)
+            finally:
+                stage.close()
     return report
 
 
@@ -119,7 +123,8 @@ def _report(stage: Stage, lost: int, log_hash: str, wall_s: float) -> Report:
             Broken(law=v.law, at_s=round(v.at_s, 3), node=v.node, what=v.what, task_id=v.task_id)
             for v in witness.violations
         ),
-        refusals=sum(producer.refusals for producer in stage.producers),
+        refusals=stage.refusals,
+        figures=stage.measures.figures(),
         virtual_s=round(stage.world.now_s(), 3),
         wall_s=round(wall_s, 3),
         log_hash=log_hash,

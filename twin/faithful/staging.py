@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from random import Random
 
@@ -16,17 +17,23 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from cloud_coordinator.core.turn import Limits as CloudLimits
 from devices.port import Job
+from skerry.fence import parse_fence
 from skerry.identity import Enrolment, PrivateKey
 from skerry.messages import Lane
 from skerry.node import Device, DeviceClass, NodeRecord
 from skerry.task import CommandSpec
 from task_queue.limits import Limits
+from task_queue.testing_lossy_disk import on_lossy_disks
 from twin.faithful.agent import Node, NodePlan
 from twin.faithful.coordinator import Cloud
 from twin.faithful.executor import Behaviour
+from twin.faithful.measures import Measures, missed
+from twin.faithful.overseer import Overseer
+from twin.faithful.power import Power
 from twin.faithful.producers import Producer
 from twin.faithful.witness import Witness
 from twin.faithful.world import World
+from twin.scenario.faults import PowerCut
 from twin.scenario.language import Group, Scenario, names_of, select
 
 FLEET = "twin"
@@ -47,17 +54,27 @@ class Stage:
         self.world = World(seed)
         self.cloud_key = _key(seed, "coordinator")
         part = scenario.coordinator
+        self.witness = Witness(self.world.now_s, self._cloud_mark)
+        overseer = self.overseer = Overseer(
+            self.world.now_s,
+            self.witness.violated,
+            lease_s=part.lease_s,
+            state_interval_s=part.state_interval_s,
+        )
         self.cloud = Cloud(
             self.world,
             home / "coordinator",
             fleet=FLEET,
             key=self.cloud_key,
             limits=CloudLimits(lease_s=part.lease_s, state_interval_s=part.state_interval_s),
+            overseer=overseer,
         )
-        self.witness = Witness(self.world.now_s, self._cloud_mark)
+        self.measures = Measures(self.world, overseer)
         self.log: Callable[[str], None] = lambda line: None
         self.copies = 0
         self.faulty: set[str] = set()  #: nodes whose devices fail every attempt
+        self.wires = [self.world.network.faults]  #: the good ones, and bad ones that are not over
+        self._loses_power = _who_loses_power(scenario)
         self.nodes = {name: self._node(group, name) for group in scenario.group for name in names_of(group)}
         self.producers = self._producers()
 
@@ -97,13 +114,41 @@ class Stage:
         """Start a node's agent, with the witness watching."""
         node.start()
         self.witness.settled(node)
+        self.measures.started(node)
         self.note(node.name, "starts")
 
     def close(self) -> None:
         """End everything that runs."""
         for node in self.nodes.values():
             node.kill()
+            if node.power is not None:
+                node.power.close()
         self.cloud.kill()
+
+    @contextmanager
+    def disks(self) -> Iterator[None]:
+        """Have the machines that lose power write to disks that lose what was not synced."""
+        vfs_of = {str(n.home): n.power.vfs for n in self.nodes.values() if n.power is not None}
+        with on_lossy_disks(lambda path: vfs_of.get(str(path.parent))) if vfs_of else nullcontext():
+            yield
+
+    @property
+    def refusals(self) -> int:
+        """How often producers were told no."""
+        return sum(producer.refusals for producer in self.producers)
+
+    def judge(self) -> None:
+        """Hold the run against what its scenario expects."""
+        found = missed(
+            self.scenario.expect,
+            self.measures.figures(),
+            ended={state.value: count for state, count in self.witness.ended.items()},
+            refusals=self.refusals,
+            statuses=self.overseer.statuses,
+            named=lambda who: select(self.scenario, who),
+        )
+        for node, what in found:
+            self.witness.violated(0, node, what)
 
     def note(self, who: str, what: str) -> None:
         """Write a line of the event log."""
@@ -134,6 +179,9 @@ class Stage:
             key=key,
             behave=lambda job, rng: self._behave(name, job, rng),
             effect=self._effect,
+            power=Power(self.home / name, self.world.rng(f"power {name}"))
+            if name in self._loses_power
+            else None,
         )
         node.committed = self._committed
         return node
@@ -163,11 +211,19 @@ class Stage:
 
     def _effect(self, node: Node, job: Job, what: str) -> None:
         self.note(node.name, f"{what} {job.task_id} {job.fence}")
+        if what == "begins":
+            self.measures.attempted(node, parse_fence(job.fence).attempt)
         self.witness.effect(node, job, what)
 
     def _cloud_mark(self, node: str, epoch: str, lane: Lane) -> int:
         ledger = self.cloud.ledger
         return ledger.mark(node, epoch, lane).upto if ledger is not None else 0
+
+
+def _who_loses_power(scenario: Scenario) -> frozenset[str]:
+    """Return the nodes that lose power at some time; any may, where they are drawn."""
+    who = [fault.on for fault in scenario.fault if isinstance(fault, PowerCut)]
+    return frozenset(n for on in who for n in select(scenario, "all" if on.startswith("some:") else on))
 
 
 def _key(seed: int, name: str) -> PrivateKey:

@@ -16,7 +16,7 @@ from skerry.ids import TaskId
 from skerry.messages import Lane
 from skerry.task import TaskSpec
 from task_queue.operations import Advanced, Answer, Changed, Enqueue, Enqueued, Operation, TrimOutbox
-from task_queue.store import TaskFilter
+from task_queue.store import Store, TaskFilter
 from task_queue.task import FINAL, State
 from twin.faithful.agent import Node
 
@@ -30,7 +30,7 @@ class Promise:
 
     home: str
     task: TaskSpec
-    on_s: float  #: the home machine's powered-on seconds at acceptance
+    at_s: float  #: the world's seconds at acceptance
     is_heard: bool = False
 
 
@@ -88,8 +88,7 @@ class Witness:
             match answer:
                 case Enqueued(task_id=task_id, is_new=True):
                     if isinstance(operation, Enqueue) and operation.placement is None:
-                        on_s = node.machine.now().uptime_s
-                        self.open[task_id] = Promise(node.name, operation.task, on_s)
+                        self.open[task_id] = Promise(node.name, operation.task, self.now_s())
                 case Changed(task_id=task_id, state=state, was=was) if state in FINAL:
                     self._ended(node, task_id, state, was)
                 case Advanced():
@@ -107,6 +106,20 @@ class Witness:
             record = node.agent.parts.store.get(task_id) if promise.home == node.name and node.agent else None
             if record is not None and record.state in FINAL:
                 self._ended(node, task_id, record.state, State.RUNNING)
+        if node.has_lost_power and node.agent is not None:
+            self._found(node, node.agent.parts.store)
+
+    def _found(self, node: Node, store: Store) -> None:
+        """What the commit did in whose middle the power went, nobody has heard: it may be there or not."""
+        before: TaskId | None = None
+        while page := store.find(TaskFilter(limit=_PAGE, before=before)):
+            before = page[-1].task_id
+            for record in page:
+                is_own = record.placement is None and record.state not in FINAL
+                if is_own and record.task_id not in self.open and record.task_id not in self._done:
+                    self.open[record.task_id] = Promise(node.name, record.task, self.now_s())
+            if all(record.task_id in self._done for record in page):
+                return
 
     def _ended(self, node: Node, task_id: TaskId, state: State, was: State | None) -> None:
         """An end counts where the task was submitted; the same word again changes nothing."""
@@ -125,9 +138,8 @@ class Witness:
         promise = self.open.get(task_id)
         if promise is None or promise.task.expires_after_s is None or promise.home != node.name:
             return
-        lived_s = node.machine.now().uptime_s - promise.on_s
-        if 0 <= lived_s < promise.task.expires_after_s - 1.0:
-            given_s = promise.task.expires_after_s
+        lived_s, given_s = self.now_s() - promise.at_s, promise.task.expires_after_s
+        if lived_s < given_s - 1.0:
             self.violated(5, node.name, f"it expired after {lived_s:.1f} s of {given_s:g}", task_id)
 
     def _trimmed(self, node: Node, trim: TrimOutbox) -> None:
@@ -195,4 +207,5 @@ class Witness:
         return lost
 
 
+_PAGE = 200
 _RUNNING = TaskFilter(states=(State.RUNNING,), limit=200)

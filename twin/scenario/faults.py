@@ -89,11 +89,15 @@ class AgentKill(_Fault, frozen=True, kw_only=True, tag="agent_kill"):
 class PowerCut(_Fault, frozen=True, kw_only=True, tag="power_cut"):
     """Machines lose power: what their disks had not synced may be gone; they boot again.
 
-    wall_s: what the wall clock shows at boot, seconds since 1970; without it, it is right.
+    in_commit: it goes in the middle of the next commit, if there is one within ten seconds; else at once.
+    wall_s: what the wall clock shows at boot, seconds since 1970; without it, it is as right as it was.
+    right_after_s: how long after the boot a time server sets it right; without it, nobody does.
     """
 
     down_s: Seconds = 30.0
+    in_commit: bool = True
     wall_s: float | None = None
+    right_after_s: Seconds | None = None
 
 
 class DiskFull(_Fault, frozen=True, kw_only=True, tag="disk_full"):

@@ -12,6 +12,7 @@ from msgspec import Meta
 from skerry.errors import SpecError
 from skerry.ids import check_name
 from skerry.task import Accelerator, Effect
+from twin.scenario.expect import Expect
 from twin.scenario.faults import Fault, Seconds, Share
 
 
@@ -43,9 +44,11 @@ class Load(_Table, frozen=True, kw_only=True):
     runtime_s: tuple[Seconds, Seconds] = (0.2, 0.6)  #: drawn between the two
     fails: Share = 0.0  #: share of attempts that fail
     retries: Annotated[int, Meta(ge=0, le=100)] = 20
+    max_runtime_s: Annotated[float, Meta(gt=0)] = 300.0
     effect: Effect = "idempotent"
     priority: Annotated[int, Meta(ge=0, le=9)] = 4
     needs: Accelerator = "any"
+    pin: str = ""  #: they may run on this node only
     expires_after_s: Annotated[float, Meta(gt=0)] | None = None
     ordering_keys: Annotated[int, Meta(ge=0)] = 0  #: so many keys, in turn
     is_keyed: bool = True  #: its producer asks again under one idempotency key until it is answered
@@ -74,6 +77,7 @@ class Scenario(_Table, frozen=True, kw_only=True):
     group: tuple[Group, ...]
     load: tuple[Load, ...] = ()
     fault: tuple[Fault, ...] = ()
+    expect: Expect = Expect()
 
 
 def parse_scenario(text: str, *, source: str = "the scenario") -> Scenario:
@@ -104,7 +108,12 @@ def check_scenario(scenario: Scenario) -> Scenario:
         check_name(name, what="group.name")
     if len(set(names)) != len(names):
         raise SpecError(f"two nodes have one name: {sorted(n for n in names if names.count(n) > 1)[0]}")
-    for who in [load.on for load in scenario.load] + [fault.on for fault in scenario.fault]:
+    named = [load.on for load in scenario.load] + [fault.on for fault in scenario.fault]
+    pins = [load.pin for load in scenario.load]
+    for who in (
+        *named,
+        *(who for who in (*pins, scenario.expect.online, scenario.expect.quarantined) if who),
+    ):
         if not who.startswith("some:"):
             select(scenario, who)
         elif not who[5:].isdigit() or not 1 <= int(who[5:]) <= len(names):

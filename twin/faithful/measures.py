@@ -1,0 +1,143 @@
+"""What a scenario's expectations are held against: how soon things went on after a fault, how often, who.
+
+Owns the figures of a run. What was heard of the coordinator is the overseer's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from math import inf
+
+from skerry.messages import Lane
+from twin.faithful.agent import Node
+from twin.faithful.overseer import Overseer
+from twin.faithful.world import World
+from twin.scenario.expect import Expect
+
+_AT_MOST = (
+    "drain_begins_s",
+    "drained_s",
+    "live_s",
+    "first_attempt_s",
+    "attempts",
+    "placements",
+    "takeovers",
+)
+#: Between two looks whether an outbox is empty, seconds of the world.
+LOOK_S = 0.25
+
+
+class Measures:
+    """The figures of one run: the worst of each kind."""
+
+    def __init__(self, world: World, overseer: Overseer) -> None:
+        """overseer: hears of the coordinator."""
+        self._world, self._overseer = world, overseer
+        self._waits_since: dict[str, float] = {}  #: node → when its link came back, until its rows are taken
+        self._drains_since: dict[str, float] = {}
+        self._live_since: dict[str, tuple[float, int]] = {}  #: node → and the newest live row at that moment
+        self._starts_since: dict[str, float] = {}
+        self.worst: dict[str, float] = {}
+        self.attempts = 0
+        overseer.marked = self._marked
+
+    def restored(self, node: Node) -> None:
+        """A fault of the node is over: from now on its rows must flow."""
+        now_s = self._world.now_s()
+        if node.agent is None or not _outbox(node):
+            return
+        self._waits_since.setdefault(node.name, now_s)
+        live = node.agent.parts.store.depth().written.get(Lane.LIVE, 0)
+        self._live_since.setdefault(node.name, (now_s, live))
+        if node.name not in self._drains_since:
+            self._drains_since[node.name] = now_s
+            self._look_again(node)
+
+    def started(self, node: Node) -> None:
+        """An agent was started again."""
+        if node.starts > 1:
+            self._starts_since[node.name] = self._world.now_s()
+
+    def attempted(self, node: Node, attempt: int) -> None:
+        """An attempt begins at a node."""
+        self.attempts = max(self.attempts, attempt)
+        since_s = self._starts_since.pop(node.name, None)
+        if since_s is not None:
+            self._note("first_attempt_s", self._world.now_s() - since_s)
+
+    def figures(self) -> dict[str, float]:
+        """Return what was measured; what has not come to its end yet counts as never."""
+        pending = (("drain_begins_s", self._waits_since), ("drained_s", self._drains_since))
+        return {
+            **self.worst,
+            **{name: inf for name, since in pending if since},
+            "attempts": self.attempts,
+            "placements": self._overseer.most_placements,
+            "takeovers": max(self._world.network.takeovers.values(), default=0),
+            "sheddings": self._overseer.sheddings,
+        }
+
+    def _note(self, name: str, value: float) -> None:
+        self.worst[name] = round(max(value, self.worst.get(name, 0.0)), 3)
+
+    def _marked(self, node: str, lane: Lane, upto: int) -> None:
+        live_since = self._live_since.get(node)
+        if live_since is not None and lane is Lane.LIVE and upto > live_since[1]:
+            del self._live_since[node]
+            self._note("live_s", self._world.now_s() - live_since[0])
+        since_s = self._waits_since.pop(node, None)
+        if since_s is not None:
+            self._note("drain_begins_s", self._world.now_s() - since_s)
+
+    def _look_again(self, node: Node) -> None:
+        self._world.at(self._world.now_s() + LOOK_S, lambda: self._look(node))
+
+    def _look(self, node: Node) -> None:
+        if node.agent is None:  # killed since: what it owes is measured from its next fault's end
+            self._drains_since.pop(node.name, None)
+            self._waits_since.pop(node.name, None)
+            self._live_since.pop(node.name, None)
+        elif _outbox(node):
+            self._look_again(node)
+        else:
+            self._note("drained_s", self._world.now_s() - self._drains_since.pop(node.name))
+
+
+def missed(
+    expect: Expect,
+    figures: Mapping[str, float],
+    *,
+    ended: Mapping[str, int],
+    refusals: int,
+    statuses: Mapping[str, set[str]],
+    named: Callable[[str], tuple[str, ...]],
+) -> Iterator[tuple[str, str]]:
+    """Yield what was expected and did not come true: (node or nothing, what).  named: who a word names."""
+    for name in _AT_MOST:
+        most, found = getattr(expect, name), figures.get(name, 0.0)
+        if most is not None and found > most:
+            yield "", f"{name} is {found:g}, at most {most:g} is expected"
+    if expect.refusals is not None and refusals > expect.refusals:
+        yield "", f"{refusals} submissions were refused, at most {expect.refusals} are expected"
+    if expect.sheddings is not None and figures["sheddings"] < expect.sheddings:
+        yield "", f"nodes were held back {figures['sheddings']:g} times, {expect.sheddings} are expected"
+    for state, least in expect.ended.items():
+        if ended.get(state, 0) < least:
+            yield "", f"{ended.get(state, 0)} tasks ended as {state}, {least} are expected"
+    for node in named(expect.online) if expect.online else ():
+        if bad := statuses.get(node, set()) & {"stale", "lost"}:
+            yield node, f"it was called {', '.join(sorted(bad))}"
+    if expect.quarantined:
+        yield from _quarantines(named(expect.quarantined), statuses)
+
+
+def _quarantines(wanted: tuple[str, ...], statuses: Mapping[str, set[str]]) -> Iterator[tuple[str, str]]:
+    for node, called in statuses.items():
+        if ("quarantined" in called) != (node in wanted):
+            yield node, f"it was {'' if 'quarantined' in called else 'not '}put into quarantine"
+
+
+def _outbox(node: Node) -> int:
+    assert node.agent is not None
+    rows: Mapping[Lane, int] = node.agent.parts.store.depth().outbox
+    return sum(rows.values())
