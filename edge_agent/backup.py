@@ -29,8 +29,6 @@ from task_queue.limits import Limits
 
 DATABASE = "queue.db"
 MANIFEST = "manifest.json"
-#: What a queue is made of in its directory, besides its database.
-COMPANIONS = ("-wal", "-shm", "-journal", ".ballast")
 _CHUNK = 1 << 20
 _NO_BALLAST = Limits(ballast_bytes=0, free_floor_bytes=0)
 
@@ -184,8 +182,8 @@ def restore(
 
 
 def _queue_files(home: Path) -> list[Path]:
-    paths = [home / DATABASE, *(home / f"{DATABASE}{suffix}" for suffix in COMPANIONS)]
-    return [path for path in paths if path.exists()]
+    """Return what a queue is made of, the database first; its log and what keeps room stand beside it."""
+    return sorted(path for path in home.glob(f"{DATABASE}*") if path.is_file())
 
 
 def _set_aside(home: Path, files: Sequence[Path], wall_s: float) -> Path:

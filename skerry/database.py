@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import quote
 
 import apsw
 
@@ -72,9 +73,14 @@ def open_ledger(path: Path, schema: Schema) -> apsw.Connection:
         return db
 
 
-def open_read_only(path: Path) -> apsw.Connection:
-    """Return a connection that leaves the file as it is, even when it is the last one to close."""
-    db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+def open_read_only(path: Path, *, is_still: bool = False) -> apsw.Connection:
+    """Return a connection that leaves the file as it is, even when it is the last one to close.
+
+    is_still: nobody writes the file while it is read; then nothing is made beside it either, and it may lie
+    on a medium that cannot be written.
+    """
+    name = f"file:{quote(str(path.absolute()))}?immutable=1" if is_still else str(path)
+    db = apsw.Connection(name, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI)
     db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # the last one to close would try to write
     return db
 

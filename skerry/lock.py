@@ -11,6 +11,21 @@ from skerry.durable import make_directory
 from skerry.errors import DirectoryInUse
 
 
+def is_owned(directory: Path) -> bool:
+    """Decide whether a process owns the directory at this moment; nothing is changed or kept."""
+    try:
+        descriptor = os.open(directory / "owner.lock", os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 class DirectoryLock:
     """Holds `<directory>/owner.lock` exclusively; its text is the owner's pid."""
 

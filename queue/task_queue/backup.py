@@ -17,6 +17,7 @@ from skerry.database import pragma, translated
 from skerry.durable import sync
 from skerry.errors import StorageFailed
 from skerry.ids import TaskId
+from task_queue.inspection import is_still
 from task_queue.limits import Limits
 from task_queue.operations import Cancel, PutMeta
 from task_queue.sqlite_file import open_reader
@@ -43,7 +44,7 @@ def copy_in_use(source: Path, target: Path, *, pause: Callable[[float], None] = 
     The write-ahead log cannot be emptied until the copy is whole.  Raises StorageFailed: no half copy stays.
     """
     with translated(source):
-        reader = open_reader(source)
+        reader = open_reader(source, is_still=is_still(source))
         try:
             reader.execute("BEGIN")
             reader.execute("SELECT epoch FROM store").fetchall()  # from here on it sees this moment only

@@ -14,8 +14,9 @@ import apsw
 import msgspec
 
 from skerry.clock import Instant
-from skerry.database import pragma, refuse_newer, translated
-from skerry.errors import StorageFailed, StoreDamaged
+from skerry.database import pragma, translated
+from skerry.errors import StorageFailed, StoreDamaged, StoreTooNew
+from skerry.lock import is_owned
 from skerry.sql import load_schema
 from task_queue.file_check import FileCheck
 from task_queue.queries import PACKAGE, statements
@@ -51,26 +52,19 @@ class StoppedQueue:
         """Open it.  Raises StorageFailed when there is none or it cannot be read, StoreTooNew."""
         if not path.is_file():
             raise StorageFailed(f"there is no queue at {path}", path=path)
-        with translated(path):
-            refuse_newer(path, schema_known())
         self._path = path
-        self._reads = SqliteReads(path, set())
+        self._is_still = is_still(path)
+        self.schema = _schema_of(path, is_still=self._is_still)
+        self._reads = SqliteReads(path, set(), is_still=self._is_still)
         try:
-            self.epoch, self._book, self.schema = self._owner()
+            self.epoch, self._book = self._owner()
         except BaseException:
             self._reads.close()
             raise
-        if self.schema != schema_known():
-            self._reads.close()
-            raise StorageFailed(
-                f"{path} has schema version {self.schema}, this program reads {schema_known()}: the "
-                "agent brings it up to date when it starts",
-                path=path,
-            )
 
-    def _owner(self) -> tuple[str, Book, int]:
-        with _reading(self._path) as db:
-            return *_store_row(db), pragma(db, "user_version")
+    def _owner(self) -> tuple[str, Book]:
+        with translated(self._path), _reading(self._path, is_still=self._is_still) as db:
+            return _store_row(db)
 
     def depth(self) -> Depth:
         """Return the counters."""
@@ -102,6 +96,33 @@ class StoppedQueue:
         self._reads.close()
 
 
+def is_still(path: Path) -> bool:
+    """Decide whether nobody writes a queue: its directory has no owner, and its log holds nothing."""
+    log = path.with_name(path.name + "-wal")
+    return not is_owned(path.parent) and (not log.exists() or log.stat().st_size == 0)
+
+
+def _schema_of(path: Path, *, is_still: bool) -> int:
+    """Return the file's schema version.  Raises StoreTooNew, and StorageFailed for an older one."""
+    with translated(path), _reading(path, is_still=is_still) as db:
+        version = pragma(db, "user_version")
+    known = schema_known()
+    if version > known:
+        raise StoreTooNew(
+            f"{path} has schema version {version}, this program knows {known}: install the newer version "
+            "that wrote it",
+            path=path,
+            version=version,
+        )
+    if version < known:
+        raise StorageFailed(
+            f"{path} has schema version {version}, this program reads {known}: the agent brings it up to "
+            "date when it starts",
+            path=path,
+        )
+    return version
+
+
 def schema_known() -> int:
     """Return the schema version of this program's queue."""
     return len(load_schema(PACKAGE))
@@ -118,7 +139,7 @@ def check_in_use(path: Path) -> Checked:
     if not is_over or not check.tables:
         return Checked(findings=("the check was not finished: it could not read the file in time",))
     with translated(path):
-        rows, miscounted = _check_counters(path)
+        rows, miscounted = _check_counters(path, is_still=False)
     return Checked(findings=tuple(miscounted[:FINDINGS_LIMIT]), rows=rows)
 
 
@@ -129,19 +150,20 @@ def check_file(path: Path) -> Checked:
     Raises StorageFailed when the file cannot be opened at all.
     """
     findings: list[str] = []
+    still = is_still(path)
     with translated(path):
-        with _reading(path) as db:
+        with _reading(path, is_still=still) as db:
             names = [name for (name,) in db.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
         for name in names:
-            findings += _check_table(path, name, FINDINGS_LIMIT - len(findings))
-        rows, miscounted = (0, []) if findings else _check_counters(path)
+            findings += _check_table(path, name, FINDINGS_LIMIT - len(findings), is_still=still)
+        rows, miscounted = (0, []) if findings else _check_counters(path, is_still=still)
     return Checked(findings=tuple([*findings, *miscounted][:FINDINGS_LIMIT]), rows=rows)
 
 
-def _check_table(path: Path, name: str, limit: int) -> list[str]:
+def _check_table(path: Path, name: str, limit: int, *, is_still: bool) -> list[str]:
     if limit <= 0:
         return []
-    with _reading(path) as db:
+    with _reading(path, is_still=is_still) as db:
         try:
             found = db.execute(f"PRAGMA integrity_check('{name}')")
             return [f"table {name}: {line}" for (line,) in found if line != "ok"][:limit]
@@ -149,10 +171,10 @@ def _check_table(path: Path, name: str, limit: int) -> list[str]:
             return [f"table {name}: {error}"]
 
 
-def _check_counters(path: Path) -> tuple[int, list[str]]:
+def _check_counters(path: Path, *, is_still: bool) -> tuple[int, list[str]]:
     """Count every task and message, in one transaction with the book that says how many there are."""
     sql = statements()
-    with _reading(path) as db:
+    with _reading(path, is_still=is_still) as db:
         db.execute("BEGIN")
         book = _store_row(db)[1]
         states = {State(state): count for state, count in db.execute(sql["count_states"])}
@@ -176,8 +198,8 @@ def _store_row(db: apsw.Connection) -> tuple[str, Book]:
 
 
 @contextmanager
-def _reading(path: Path) -> Iterator[apsw.Connection]:
-    db = open_reader(path)
+def _reading(path: Path, *, is_still: bool) -> Iterator[apsw.Connection]:
+    db = open_reader(path, is_still=is_still)
     try:
         yield db
     finally:

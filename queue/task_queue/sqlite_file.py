@@ -76,10 +76,10 @@ def mark_version(db: apsw.Connection, version: int) -> None:
         db.execute(f"PRAGMA application_id = {mark}").fetchall()
 
 
-def open_reader(path: Path) -> apsw.Connection:
-    """Return a connection that only reads, and never checkpoints."""
+def open_reader(path: Path, *, is_still: bool = False) -> apsw.Connection:
+    """Return a connection that only reads, and never checkpoints.  is_still: nobody writes meanwhile."""
     with translated(path):
-        db = open_read_only(path)
+        db = open_read_only(path, is_still=is_still)
         configure(db, _SETTINGS)
         db.execute("PRAGMA wal_autocheckpoint = 0")
         db.execute("PRAGMA query_only = ON")

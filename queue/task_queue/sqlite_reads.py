@@ -34,15 +34,23 @@ class SqliteReads:
     """What can be asked of the file. leases: the writer's set of claimed rows, read here only."""
 
     def __init__(
-        self, path: Path, leases: set[int], on_damage: Callable[[StoreDamaged], None] = lambda _: None
+        self,
+        path: Path,
+        leases: set[int],
+        on_damage: Callable[[StoreDamaged], None] = lambda _: None,
+        *,
+        is_still: bool = False,
     ) -> None:
-        """Open the read-only connection.  on_damage: hears of what cannot be read, besides who asked."""
+        """Open the read-only connection.
+
+        on_damage: hears of what cannot be read, besides who asked.  is_still: nobody writes meanwhile.
+        """
         self._path = path
         self._leases = leases
         self._on_damage = on_damage
         self._lock = threading.Lock()
         self._sql = statements()
-        self._db = sqlite_file.open_reader(path)
+        self._db = sqlite_file.open_reader(path, is_still=is_still)
         self._gauge = sqlite_file.Gauge(self._db, path)
 
     @contextmanager

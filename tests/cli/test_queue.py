@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
+import apsw
 import pytest
 
 from edge_agent.api.testing import a_full_disk
@@ -211,14 +213,45 @@ def a_stopped_queue(home: Path, tasks: int = 3) -> None:
 def test_the_queue_of_a_stopped_agent_is_read_and_left_as_it_is(skerry: Skerry, tmp_path: Path) -> None:
     home = tmp_path / "data"
     a_stopped_queue(home)
-    before = (home / "queue.db").read_bytes()
+    before = {path.name: path.read_bytes() for path in home.iterdir()}
 
     shown = skerry("queue", "show", "--data-dir", "data", "--json")
     checked = skerry("queue", "check", "--data-dir", "data")
 
     assert json.loads(shown.stdout)["by_state"]["ready"] == 3
     assert "whole, 3 tasks" in checked.stdout
-    assert (home / "queue.db").read_bytes() == before
+    assert {path.name: path.read_bytes() for path in home.iterdir()} == before
+
+
+def test_the_queue_of_a_killed_agent_is_read_with_what_is_only_in_its_log(
+    skerry: Skerry, tmp_path: Path
+) -> None:
+    home = tmp_path / "data"
+    home.mkdir()
+    q = QueueDriver(sqlite_opener(home), ManualClock())
+    q.enqueue()
+    shutil.copytree(home, tmp_path / "killed")
+    q.store.close()
+    assert (tmp_path / "killed" / "queue.db-wal").stat().st_size > 0
+
+    assert (
+        json.loads(skerry("queue", "show", "--data-dir", "killed", "--json").stdout)["by_state"]["ready"] == 1
+    )
+    assert "whole, 1 tasks" in skerry("queue", "check", "--data-dir", "killed").stdout
+
+
+@pytest.mark.parametrize(("change", "said"), [(1, "install the newer version"), (-1, "when it starts")])
+def test_a_queue_of_another_schema_is_not_guessed_at(
+    skerry: Skerry, tmp_path: Path, change: int, said: str
+) -> None:
+    a_stopped_queue(tmp_path / "data")
+    db = apsw.Connection(str(tmp_path / "data" / "queue.db"))
+    db.pragma("user_version", db.pragma("user_version") + change)
+    db.close()
+
+    result = skerry("queue", "show", "--data-dir", "data")
+
+    assert (result.exit_code, said in result.stderr) == (5, True)
 
 
 def test_a_settings_file_leads_to_a_stopped_agents_queue(skerry: Skerry, tmp_path: Path) -> None:

@@ -125,22 +125,26 @@ def test_what_a_kill_left_half_made_is_removed_at_the_next_start(start: Start, t
     assert [path.name for path in home.iterdir() if path.name.startswith(".backup-")] == []
 
 
-@pytest.mark.parametrize("seed", range(40))
-def test_any_byte_that_is_wrong_is_noticed_or_changes_nothing(tmp_path: Path, seed: int) -> None:
+def test_any_byte_that_is_wrong_is_noticed_or_changes_nothing(tmp_path: Path) -> None:
     q = a_queue(tmp_path / "home", tasks=5)
     archive(q, tmp_path / "home", tmp_path / "copy.zip")
     q.store.close()
     sound = verify(tmp_path / "copy.zip").manifest
-    content = bytearray((tmp_path / "copy.zip").read_bytes())
-    rng = Random(seed)
-    content[rng.randrange(len(content))] ^= 1 << rng.randrange(8)
-    (tmp_path / "copy.zip").write_bytes(content)
+    content = (tmp_path / "copy.zip").read_bytes()
+    rng = Random(5)
+    noticed = 0
+    for _ in range(80):
+        wrong, at = bytearray(content), rng.randrange(len(content))
+        wrong[at] ^= 1 << rng.randrange(8)
+        (tmp_path / "wrong.zip").write_bytes(wrong)
+        try:
+            found = verify(tmp_path / "wrong.zip").manifest
+        except BackupError:
+            noticed += 1
+        else:  # a bit in a date or an attribute of the archive, which nothing reads
+            assert found == sound, f"byte {at}"
 
-    try:
-        found = verify(tmp_path / "copy.zip").manifest
-    except BackupError:
-        return
-    assert found == sound  # a bit in a date or an attribute of the archive, which nothing reads
+    assert noticed > 60
 
 
 @pytest.mark.parametrize("kept", [0, 10, 100, 0.5, 0.99])
