@@ -1,10 +1,12 @@
-"""A decision as a story keeps it: the same facts in a third of the bytes, still JSON. Pure.
+"""A decision as a story keeps it: the same facts in a third of the bytes, times to the millisecond, still JSON.
 
 Names that a story repeats are left out: the task, of which it is, and a candidate's node where it is the
-decision's own. Candidates are lists in a fixed order.
+decision's own. Candidates are lists in a fixed order. Pure.
 """
 
 from __future__ import annotations
+
+from typing import Any, cast
 
 import msgspec
 
@@ -13,7 +15,7 @@ from skerry.ids import TaskId
 
 
 class KeptCandidate(msgspec.Struct, frozen=True, array_like=True):
-    """One candidate; see skerry.decision.Candidate. More may follow in later versions, with defaults."""
+    """One candidate as it is read; see skerry.decision.Candidate. Defaults at the end are not written."""
 
     device: str
     device_class: str
@@ -47,22 +49,23 @@ def kept(decision: Decision | None) -> KeptDecision | None:
         node=node,
         device=decision.device,
         reason=decision.reason,
-        candidates=tuple(
-            KeptCandidate(
-                one.device,
-                one.device_class,
-                one.score,
-                one.expected_s,
-                one.verdicts,
-                "" if one.node == node else one.node,
-            )
-            for one in decision.candidates
+        # Written, a list is what a KeptCandidate is.
+        candidates=cast(
+            "tuple[KeptCandidate, ...]", [_kept_candidate(one, node) for one in decision.candidates]
         ),
         gate=decision.gate_state,
         gap=decision.gap_to_bound,
-        uptime_s=decision.uptime_s,
-        wall_s=decision.wall_s,
+        uptime_s=round(decision.uptime_s, 3),
+        wall_s=round(decision.wall_s, 3),
     )
+
+
+def _kept_candidate(one: Candidate, node: str | None) -> list[Any]:
+    """Return a candidate as a list, without the defaults at its end."""
+    known = [one.device, one.device_class, one.score, one.expected_s]
+    if one.node != node:
+        return [*known, one.verdicts, one.node]
+    return [*known, one.verdicts] if one.verdicts else known
 
 
 def told(decision: KeptDecision | None, task_id: TaskId) -> Decision | None:

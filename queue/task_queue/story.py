@@ -54,7 +54,8 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     node: str = ""
     decision: KeptDecision | None = None
     outcome: Outcome | None = None
-    is_as_started: bool = False  #: the outcome's node, device, its class and who decided are the start's
+    #: The outcome's node, device, its class and who decided are the start's.
+    is_as_started: bool = msgspec.field(default=False, name="same")
     error: str = ""
     runtime_s: float = 0.0
 
