@@ -1,4 +1,4 @@
-"""A decision as a story keeps it: the same facts in a third of the bytes, times to the millisecond, still JSON.
+"""A decision as a story keeps it: the same facts in a third of the bytes, as JSON, times to the millisecond.
 
 Names that a story repeats are left out: the task, of which it is, and a candidate's node where it is the
 decision's own. Candidates are lists in a fixed order. Pure.

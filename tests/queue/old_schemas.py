@@ -9,6 +9,7 @@ import apsw
 import msgspec
 
 from skerry.database import upgrade
+from skerry.ids import TaskId
 from task_queue.migrations import schema
 
 #: Versions before stories: (seq, state, columns beside those that every row has).
@@ -73,9 +74,9 @@ FINAL_STATES = ("done", "dead", "expired", "cancelled", "unknown")
 OUTBOX = (("control", 1, "task.withdrawn"), ("live", 3, "task.offered"), ("backlog", 9, "task.ended"))
 
 
-def task_id_of(seq: int) -> str:
+def task_id_of(seq: int) -> TaskId:
     """Return the id of a row: growing with its number."""
-    return f"{0x018BCFE56800:012x}{seq:020x}"
+    return TaskId(f"{0x018BCFE56800:012x}{seq:020x}")
 
 
 def body_of(seq: int) -> bytes:

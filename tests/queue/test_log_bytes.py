@@ -14,6 +14,7 @@ from skerry.testing import ManualClock, a_task
 from task_queue.limits import MIB
 from task_queue.operations import (
     Advance,
+    Answer,
     Claim,
     Claimed,
     Enqueue,
@@ -32,7 +33,7 @@ KEPT = 500
 
 
 class Life:
-    """Tasks from door to oblivion: put by 100, started by 50 with the ends of those before, told, forgotten."""
+    """Tasks from door to oblivion: put by 100, started and ended by 50, told, forgotten."""
 
     def __init__(self, path: Path) -> None:
         limits = msgspec.structs.replace(ROOMY, keep_ended=KEPT, max_bytes=512 * MIB)
@@ -54,13 +55,14 @@ class Life:
 
     def run(self) -> None:
         ends: list[Operation] = []
-        while (taken := self.q.one(Claim(limit=50))) and isinstance(taken, Claimed):
+        answers: list[Answer] = [Claimed(tasks=())]
+        while answers:
+            taken = self.q.one(Claim(limit=50))
+            assert isinstance(taken, Claimed)
             starts = [self.start(task.task_id) for task in taken.tasks]
             answers = self.q.apply(*ends, *starts)
             ends = [self.end(answer) for answer in answers if isinstance(answer, Started)]
             self.q.clock.advance(0.5)
-            if not answers:
-                return
 
     def start(self, task_id: str) -> Start:
         uptime_s, wall_s = self.q.clock.uptime_s + 0.0123456789, self.q.clock.wall_s() + 0.0123456789

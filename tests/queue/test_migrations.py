@@ -201,7 +201,10 @@ def test_python_parts_run_before_and_after_their_script_in_one_transaction(tmp_p
             raise Cut
         db.execute("INSERT INTO b SELECT x + 1 FROM a")
 
-    steps = ["CREATE TABLE a (x)", Step(script="CREATE TABLE b (x)", before=before, after=after)]
+    steps: list[Step | str] = [
+        "CREATE TABLE a (x)",
+        Step(script="CREATE TABLE b (x)", before=before, after=after),
+    ]
     with pytest.raises(Cut):
         upgrade(db, steps)
     version, left = pragma(db, "user_version"), db.execute("SELECT count(*) FROM a").fetchall()
@@ -220,7 +223,7 @@ def test_defaults_are_part_of_the_stored_form(tmp_path: Path) -> None:
         tmp_path / "queue.db", now=clock.now(), wall_s=clock.wall_s, limits=Limits(ballast_bytes=0)
     )
     task = a_task()
-    store.apply([Enqueue(task_id=task_id_of(1), task=task)], now=clock.now())  # type: ignore[arg-type]
+    store.apply([Enqueue(task_id=task_id_of(1), task=task)], now=clock.now())
     store.close()
     db = apsw.Connection(str(tmp_path / "queue.db"))
 

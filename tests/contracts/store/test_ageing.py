@@ -5,6 +5,7 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import HealthCheck, given, settings
 
+from skerry.ids import TaskId
 from task_queue.limits import AGEING_SHARE
 from task_queue.testing import OpenStore, QueueDriver, memory_opener
 
@@ -25,7 +26,7 @@ def test_one_by_one_and_in_batches_the_order_is_the_same(opener: OpenStore) -> N
     def order(window: int) -> list[int]:
         q = QueueDriver(memory_opener())
         ids = [q.enqueue(priority=n % 10) for n in range(60)]
-        claimed: list[str] = []
+        claimed: list[TaskId] = []
         while taken := q.claim(window):
             claimed += taken
         return [ids.index(task_id) for task_id in claimed]
