@@ -93,6 +93,16 @@ class RawPages:
                 parent = int.from_bytes(content[offset + 1 : offset + 5], "big")
                 self._parents[number] = parent if 0 < parent <= self.count else 0
 
+    def believe_roots(self, upto: int) -> list[int]:
+        """Return the roots of all trees: what the map says, and pages up to here of which it says nothing.
+
+        A database that gives space back keeps its roots in front of all other pages.
+        """
+        for number in range(3, min(upto, self.count) + 1):
+            if not _ROOT <= self._kinds[number] <= _BRANCH and self._map_page(number) != number:
+                self._kinds[number] = _ROOT
+        return [number for number in range(3, self.count + 1) if self._kinds[number] == _ROOT]
+
     def adopt(self, roots: Iterator[int] | tuple[int, ...]) -> None:
         """Add the pages that a tree leads to though the pointer map says nothing sensible of them."""
         nodes = set(self._parents)

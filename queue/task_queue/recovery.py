@@ -17,7 +17,7 @@ from skerry.database import translated, upgrade
 from skerry.durable import sync
 from skerry.errors import StoreDamaged
 from task_queue import quarantine
-from task_queue.damage import schema_shapes
+from task_queue.damage import schema_items, schema_shapes
 from task_queue.migrations import schema
 from task_queue.page_size import page_bytes_of, settings_of_new
 from task_queue.quarantine import Copy
@@ -52,7 +52,7 @@ def start_over(path: Path, copy: Copy, *, wall_s: float, store: OldStore | None 
             leftover.unlink()
         _bring_up_to_date(copy)
         with RawPages(source_of(copy), page_bytes_of(source_of(copy))) as raw:
-            remains = remains_of(raw, schema_shapes())
+            remains = remains_of(raw, schema_shapes(), len(schema_items()[-1]))
             store = store or _old_store(raw, remains, wall_s)
             before = _meta(raw, remains)
         _make(fresh, copy, store, before)
@@ -72,7 +72,7 @@ def open_salvage(path: Path, db: apsw.Connection, *, session: int) -> Salvage | 
         copy = Copy(path.parent / quarantine.FOLDER / progress.copy, path.name)
         raw = RawPages(source_of(copy), page_bytes_of(source_of(copy)))
         shapes = schema_shapes()
-        remains = remains_of(raw, shapes)
+        remains = remains_of(raw, shapes, len(schema_items()[-1]))
         return Salvage(copy, progress, raw, remains, db=db, shapes=shapes[-1], session=session)
 
 
@@ -170,7 +170,7 @@ def _bring_up_to_date(copy: Copy) -> None:
     beside = target.with_name(target.name + ".part")
     beside.unlink(missing_ok=True)
     with RawPages(copy.database, page_bytes_of(copy.database)) as raw:
-        remains = remains_of(raw, shapes)
+        remains = remains_of(raw, shapes, len(schema_items()[-1]))
         if remains.version == len(shapes):
             return
         db = _create(beside, remains.version)

@@ -109,14 +109,20 @@ def _shape(db: apsw.Connection, table: str, *, has_row_ids: bool) -> Shape:
     )
 
 
-def remains_of(raw: RawPages, versions: Sequence[dict[str, Shape]]) -> Remains:
-    """Return what is left of a file's schema.  versions: the tables of each version, the first first."""
+def remains_of(raw: RawPages, versions: Sequence[dict[str, Shape]], trees: int = 0) -> Remains:
+    """Return what is left of a file's schema.
+
+    versions: the tables of each version, the first first.  trees: tables and indexes of the newest.
+    """
     named = dict(_named_roots(raw))
-    raw.adopt(tuple({1, *named.values()}))
-    remains = Remains(_version(raw, named, versions), named, raw.trees())
-    known = versions[remains.version - 1]
-    _guess_roots(raw, remains, known)
-    return remains
+    raw.adopt(tuple({1, *named.values(), *raw.believe_roots(trees + 2)}))
+    pages = raw.trees()
+    version = _said_version(raw, named, versions)
+    if version:
+        return _guess_roots(raw, Remains(version, named, pages), versions[version - 1])
+    each = (Remains(version, dict(named), pages) for version in range(len(versions), 0, -1))
+    told = [_guess_roots(raw, remains, versions[remains.version - 1]) for remains in each]
+    return max(told, key=lambda remains: len(remains.roots.keys() & versions[remains.version - 1].keys()))
 
 
 def _named_roots(raw: RawPages) -> Iterator[tuple[str, int]]:
@@ -133,20 +139,16 @@ def _named_roots(raw: RawPages) -> Iterator[tuple[str, int]]:
                     yield name, root
 
 
-def _version(raw: RawPages, named: dict[str, int], versions: Sequence[dict[str, Shape]]) -> int:
-    """Return the schema version: what the header says, twice or unopposed, else what the names speak for."""
+def _said_version(raw: RawPages, named: dict[str, int], versions: Sequence[dict[str, Shape]]) -> int:
+    """Return the schema version that the header says twice, or with every table of it; 0 when it does not."""
     header = raw.page(1)
     said, marked = (int.from_bytes(header[at : at + 4], "big") for at in (60, 68))
-    if 1 <= said <= len(versions) and marked == MARK | said:
-        return said
-    likeness = [len(named.keys() & known.keys()) - len(known.keys() - named.keys()) for known in versions]
-    best = max(likeness)
-    if 1 <= said <= len(versions) and (not named or likeness[said - 1] == best):
-        return said
-    return len(versions) - likeness[::-1].index(best)
+    if not 1 <= said <= len(versions):
+        return 0
+    return said if marked == MARK | said or named.keys() >= versions[said - 1].keys() else 0
 
 
-def _guess_roots(raw: RawPages, remains: Remains, known: dict[str, Shape]) -> None:
+def _guess_roots(raw: RawPages, remains: Remains, known: dict[str, Shape]) -> Remains:
     """Find the tables that the schema does not name among the trees that nobody named."""
     missing = [shape for name, shape in known.items() if not remains.of(name)]
     claimed = {1, *(remains.roots.values())}
@@ -160,6 +162,7 @@ def _guess_roots(raw: RawPages, remains: Remains, known: dict[str, Shape]) -> No
         if len(fitting) == 1:
             remains.roots[fitting[0].table] = root
             missing.remove(fitting[0])
+    return remains
 
 
 def _is_index(raw: RawPages, pages: array[int], is_entry: Callable[[list[Value]], bool]) -> bool:
