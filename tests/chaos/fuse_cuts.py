@@ -24,6 +24,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 import msgspec
@@ -34,6 +35,7 @@ from skerry.endpoint import Endpoint
 from skerry.errors import SkerryError
 from skerry.task import CommandSpec, Resources, TaskSpec
 from task_queue.limits import Synchronous
+from task_queue.quarantine import FOLDER as SET_ASIDE
 from tests.chaos.evidence import ROOT, load_evidence, save_evidence
 
 POINTS_A_BOUT = 10
@@ -79,7 +81,9 @@ def lacks() -> str:
     """Return what this machine lacks for it; empty when nothing."""
     if not os.access("/dev/fuse", os.R_OK | os.W_OK):
         return "/dev/fuse cannot be used"
-    return "" if shutil.which("fusermount3") else "fusermount3 is not installed (Debian: fuse3)"
+    if shutil.which("fusermount3") is None:
+        return "fusermount3 is not installed (Debian: fuse3)"
+    return "" if find_spec("mfusepy") else "mfusepy is not installed (the extra dev)"
 
 
 class Disk:
@@ -303,6 +307,8 @@ def missing(machine: Machine) -> Iterator[str]:
 def reckon(machine: Machine, lost: set[str]) -> tuple[list[str], dict[str, int]]:
     """Wait for every end and compare it with what was seen outside."""
     violations = [f"{task_id} was accepted and is lost" for task_id in lost | set(missing(machine))]
+    if (machine.disk.mount / "data" / SET_ASIDE).exists():
+        violations.append("what a power cut leaves was taken for damage, and set aside")
     states = {}
     with machine.client() as client:
         for task_id in machine.accepted:

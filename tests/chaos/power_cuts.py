@@ -27,6 +27,7 @@ import msgspec
 
 from skerry.testing import ManualClock
 from task_queue.limits import Limits, Synchronous
+from task_queue.quarantine import FOLDER as SET_ASIDE
 from task_queue.sqlite_store import SqliteStore
 from task_queue.testing_lossy_disk import LossyDisk, on_lossy_disks
 from tests.chaos.evidence import load_evidence, queue_files, save_evidence
@@ -134,7 +135,7 @@ class Bench:
         for step in itertools.count(1, every):
             fresh_folder(self._home, {})
             self._disk.forget()
-            self._cut, self._countdown, self._only = None, step, _AIMS[0]
+            self._cut_after(step, _AIMS[0])
             self._open(self._home).close()
             if self._cut is None:
                 return
@@ -148,10 +149,10 @@ class Bench:
         fresh_folder(self._home, self._left)
         self._states = self._state_left()
         self._disk.forget()
-        self._cut = None
-        self._only = self._rng.choice(_AIMS)
+        # The control hardly syncs: who waits for a sync there waits for a checkpoint.
+        aim = self._rng.choice(_AIMS) if self._bout.synchronous == "full" else _AIMS[0]
         most = _STEPS_IN_OPEN if in_open else _STEPS_AT_WORK
-        self._countdown = self._rng.randint(1, max(3, most // self._only.rarity))
+        self._cut_after(self._rng.randint(1, max(3, most // aim.rarity)), aim)
         store = self._open(self._home)
         self._history.restarted()
         if self._cut is not None:
@@ -167,6 +168,9 @@ class Bench:
         self._bout.operations.update({op.__name__: count for op, count in self._history.performed.items()})
         return self._bout
 
+    def _cut_after(self, steps: int, aim: Aim) -> None:
+        self._cut, self._countdown, self._only = None, steps, aim
+
     def _step(self, kind: str) -> None:
         self._countdown -= kind in self._only.kinds
         if self._countdown == 0 and self._cut is None:
@@ -176,9 +180,13 @@ class Bench:
 
     def _open(self, folder: Path) -> SqliteStore:
         limits = msgspec.structs.replace(SMALL, synchronous=self._bout.synchronous)
-        return SqliteStore.open(
+        store = SqliteStore.open(
             folder / "queue.db", now=self._clock.now(), wall_s=self._clock.wall_s, limits=limits
         )
+        if (folder / SET_ASIDE).exists():  # what a power cut leaves was taken for damage
+            self._bout.damaged += 1
+            shutil.rmtree(folder / SET_ASIDE)
+        return store
 
     def _work(self, store: SqliteStore) -> None:
         """Work until the power goes; a state is known as soon as its commit was acknowledged."""

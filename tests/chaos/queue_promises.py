@@ -6,11 +6,13 @@ tasks are pruned in the end, and are then forgotten here too. Knows nothing of p
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import apsw
 import msgspec
 
+from skerry.ids import TaskId
 from skerry.messages import Lane, Row, TaskEnded
 from task_queue.store import Store, TaskFilter, TaskRecord
 from task_queue.task import FINAL, State
@@ -128,7 +130,7 @@ class Promises:
         else:
             self._open.add(task_id)
 
-    def _compare_reports(self, records: dict[str, TaskRecord], rows: list[Row]) -> None:  # type: ignore[type-arg]
+    def _compare_reports(self, records: Mapping[TaskId, TaskRecord], rows: Sequence[Row]) -> None:
         waiting = [msgspec.json.decode(row.body, type=TaskEnded).task_id for row in rows]
         if len(set(waiting)) != len(waiting) or self._reported & set(waiting):
             self._violation("an end is reported twice")
