@@ -81,7 +81,9 @@ def ways(found: Figures) -> Iterator[str]:
     yield "| | 1 / 64 / 256 waiting, × fd, slow syncs | processor time per put, µs | raw disk, × fd | µs |"
     yield "|---|---|---|---|---|"
     for way in ("agent", "writer", "door"):
-        cells = []
+        cells: list[str] = []
+        if f"queue.{way}.waiters_1.raw_per_s" not in found:
+            continue
         for disk in ("slow", "raw"):
             fd = found[f"queue.fd.{disk}_per_s"]
             heads = [f"queue.{way}.waiters_{waiters}.{disk}" for waiters in (1, 64, 256)]

@@ -151,7 +151,7 @@ class Plan:
             durable=disk is not Disk.NONE or system not in UNREACHED,
             lap_s=self._lap_s,
             limit=min(3000, size // 2),
-            laps=self._run.size(1, 3),
+            laps=self._run.size(1, 2),
         )
         opens_slowly, claims_slowly = self._slowness(system, size)
         if claims_slowly:
@@ -196,7 +196,7 @@ class Plan:
         """The asyncio paths, each on a queue of its own that begins empty."""
         for disk in (Disk.SLOW, Disk.RAW):
             self._floor(disk, number, 0)
-            for way in ("writer", "agent", "door"):
+            for way in ("writer", "agent") if self._run.quick else ("writer", "agent", "door"):
                 place = self._runs.cache / "work" / f"way-{way}"
                 shutil.rmtree(place, ignore_errors=True)
                 place.mkdir(parents=True)
