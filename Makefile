@@ -64,7 +64,7 @@ bench: $(RUN) ## Run every benchmark (ARGS=--quick for small sizes, ARGS=--json 
 bench-federation: $(RUN) $(TRAIN) ## Measure federated rounds beside Flower's simulation (ARGS as for bench).
 	@exec $(BIN)/python -m benchmarks federation $(ARGS)
 
-bench-queue: $(BENCH) ## Measure the durable queue beside its peers (needs gcc and eatmydata; 40 minutes, ARGS=--quick: one).
+bench-queue: $(BENCH) ## Measure the durable queue beside its peers (needs gcc, eatmydata and 17 GB; 30 minutes, ARGS=--quick: one).
 	@exec $(BENCH_BIN)/python -m benchmarks queue $(ARGS)
 
 bench-%: $(RUN) ## Run one benchmark by name.
