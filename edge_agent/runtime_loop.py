@@ -142,7 +142,12 @@ class CoreLoop:
 
     def _tell(self, operations: Sequence[Operation], answers: Sequence[Answer]) -> None:
         for seen in self.seen:
-            seen(operations, answers)
+            try:
+                seen(operations, answers)
+            except Exception as error:  # whoever else waits for this sync is answered all the same
+                self._loop.call_exception_handler(
+                    {"message": "what a commit was told to broke", "exception": error}
+                )
 
     def _set_timer(self) -> None:
         delay_s = min(self.core.next_due_in_s(self._clock.now()), LONGEST_SLEEP_S)
