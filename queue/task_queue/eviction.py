@@ -40,12 +40,12 @@ def make_room(tx: Transaction) -> None:
     if tx.is_swept:
         return
     most = EVICT_SLICE if tx.room.is_disk_short else EVICT_MOST
-    while tx.room.level >= Level.SAMPLED and tx.evicted < most and _forget_ended(tx):
+    while tx.room.is_evicting(Level.SAMPLED) and tx.evicted < most and _forget_ended(tx):
         pass
     for lane in _ORDER:
-        while tx.room.must_evict and tx.evicted < most and _evict_telemetry(tx, lane):
+        while tx.room.is_evicting(Level.URGENT) and tx.evicted < most and _evict_telemetry(tx, lane):
             pass
-    tx.is_swept = tx.room.must_evict
+    tx.is_swept = tx.room.is_evicting(Level.URGENT)
 
 
 def _forget_ended(tx: Transaction) -> bool:

@@ -6,7 +6,6 @@ decides nothing about a task that was accepted: from the door on it ends by its 
 
 from __future__ import annotations
 
-import math
 from enum import IntEnum
 
 import msgspec
@@ -38,7 +37,9 @@ RETRY_AFTER_S = {
     Level.URGENT: 5.0,
     Level.CLOSED: 15.0,
 }
-#: Unused pages that the file should have on a full disk, bytes: what ends and reports are written to there.
+#: No higher share is told: of a budget that is gone altogether it would be without end.
+MOST_SHARE = 10.0
+#: Unused pages that the file should have on a full disk, bytes, at most a quarter of it: ends go there.
 SLACK_BYTES = 4 * 1024 * 1024
 #: The longest that an accepted task's producer is kept waiting for its answer, seconds.
 PAUSE_MOST_S = 1.0
@@ -60,7 +61,7 @@ def budget_bytes(usage: Usage, limits: Limits) -> int:
 
 
 def fullness(usage: Usage, limits: Limits) -> float:
-    """Return the share of the budget in use; 1 and above: none is left.
+    """Return the share of the budget in use, at most MOST_SHARE; 1 and above: none is left.
 
     A write-ahead log that cannot be emptied, because someone reads in one long transaction, counts as well.
     """
@@ -68,7 +69,8 @@ def fullness(usage: Usage, limits: Limits) -> float:
 
 
 def _share(used_bytes: int, budget: int, log_share: float) -> float:
-    return max(used_bytes / budget if budget > 0 else math.inf, log_share)
+    data_share = used_bytes / budget if budget > 0 else MOST_SHARE
+    return min(MOST_SHARE, max(data_share, log_share))
 
 
 def level_at(share: float) -> Level:
@@ -138,12 +140,16 @@ class Room:
         """How short room is by now."""
         return level_at(self.share_with(0))
 
-    @property
-    def must_evict(self) -> bool:
-        """Telemetry should leave; on a full disk only until the file has room of its own to write in."""
-        if self.level < Level.URGENT:
+    def is_evicting(self, least: Level) -> bool:
+        """Decide whether rows should leave, from this level on.
+
+        On a full disk only until the file has room of its own to write in: more would help nobody.
+        """
+        if self.level < least:
             return False
-        return not self.is_disk_short or self._usage.file_bytes - self._used_bytes < SLACK_BYTES
+        file_bytes = self._usage.file_bytes
+        slack_bytes = min(SLACK_BYTES, file_bytes // 4)
+        return not self.is_disk_short or file_bytes - self._used_bytes < slack_bytes
 
     @property
     def is_disk_short(self) -> bool:

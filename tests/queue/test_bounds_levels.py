@@ -12,6 +12,7 @@ from task_queue.limits import MIB, Limits
 from task_queue.retention import CLASS_OF_KIND, RowClass, class_of
 from task_queue.watermarks import (
     LOWEST_PRIORITY,
+    MOST_SHARE,
     PAUSE_MOST_S,
     Level,
     Usage,
@@ -75,6 +76,13 @@ def test_a_log_that_cannot_be_emptied_closes_the_door_and_says_whose_fault_it_is
     assert levels == list(Level)
     assert "reads the database in one long transaction" in why_full(used(1, log=limit), LIMITS)
     assert "raise the queue's limit" in why_full(used(100), LIMITS)
+
+
+def test_a_budget_that_is_gone_altogether_has_a_share_that_a_document_can_hold() -> None:
+    share = fullness(used(10, free=0, file_mib=10), LIMITS)
+
+    assert share == MOST_SHARE
+    assert msgspec.json.decode(msgspec.json.encode(share), type=float) == share
 
 
 @given(sizes, sizes, sizes, sizes)
