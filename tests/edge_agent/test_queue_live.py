@@ -1,4 +1,4 @@
-"""The queue of a real agent: backed up and checked beside its work, restored, damaged; recurring tasks on it."""
+"""The queue of a real agent: backed up and checked beside its work, restored, damaged; its recurring tasks."""
 
 from __future__ import annotations
 
