@@ -1,4 +1,4 @@
-"""The queue of a real agent: backed up and checked beside its work, restored, damaged; its recurring tasks."""
+"""The queue of a real agent: backed up and checked beside its work, restored, damaged; recurring tasks."""
 
 from __future__ import annotations
 
