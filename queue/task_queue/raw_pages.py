@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -160,6 +161,19 @@ class RawPages:
             if root:
                 trees.setdefault(root, array("I")).append(number)
         return trees
+
+    def branch_for(self, number: int, row_id: int) -> tuple[int, int | None, int | None]:
+        """Return the page below a page of a table for a row, and above which and up to which id it has rows.
+
+        None: the page itself does not say.
+        """
+        page, head = self.page(number), _head_of(number)
+        cells = self._cells(page, head, 12)
+        at = bisect_left(cells, row_id, key=lambda cell: varint(page, cell + 4)[0])
+        low = varint(page, cells[at - 1] + 4)[0] if at else None
+        if at == len(cells):
+            return int.from_bytes(page[head + 8 : head + 12], "big"), low, None
+        return int.from_bytes(page[cells[at] : cells[at] + 4], "big"), low, varint(page, cells[at] + 4)[0]
 
     def _below(self, number: int) -> list[int]:
         try:

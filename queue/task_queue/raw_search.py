@@ -22,11 +22,8 @@ def leaf_of(raw: RawPages, root: int, row_id: int) -> tuple[int, int, int]:
             return number, low, high
         if kind != TABLE_NODE:
             break
-        for child, key in raw.branches(number):
-            if key is None or row_id <= key:
-                number, high = child, high if key is None else key
-                break
-            low = key
+        number, above, upto = raw.branch_for(number, row_id)
+        low, high = low if above is None else above, high if upto is None else upto
     raise Unreadable("the way to a row is damaged")
 
 

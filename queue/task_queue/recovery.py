@@ -50,11 +50,16 @@ def start_over(path: Path, copy: Copy, *, wall_s: float, store: OldStore | None 
     with translated(path):
         for leftover in path.parent.glob(fresh.name + "*"):
             leftover.unlink()
-        _bring_up_to_date(copy)
-        with RawPages(source_of(copy), page_bytes_of(source_of(copy))) as raw:
-            remains = remains_of(raw, schema_shapes(), len(schema_items()[-1]))
+        raw, remains = _open(copy)
+        try:
+            if remains.version < len(schema()):
+                _bring_up_to_date(copy, raw, remains)
+                raw.close()
+                raw, remains = _open(copy)
             store = store or _old_store(raw, remains, wall_s)
             before = _meta(raw, remains)
+        finally:
+            raw.close()
         _make(fresh, copy, store, before)
         fresh.rename(path)
         quarantine.replaced(path)
@@ -70,16 +75,21 @@ def open_salvage(path: Path, db: apsw.Connection, *, session: int) -> Salvage | 
             return None
         progress = msgspec.json.decode(found[0][0], type=Progress)
         copy = Copy(path.parent / quarantine.FOLDER / progress.copy, path.name)
-        raw = RawPages(source_of(copy), page_bytes_of(source_of(copy)))
-        shapes = schema_shapes()
-        remains = remains_of(raw, shapes, len(schema_items()[-1]))
-        return Salvage(copy, progress, raw, remains, db=db, shapes=shapes[-1], session=session)
+        raw, remains = _open(copy)
+        shapes = schema_shapes()[-1]
+        return Salvage(copy, progress, raw, remains, db=db, shapes=shapes, session=session)
 
 
-def source_of(copy: Copy) -> Path:
-    """Return the file that rows come from: the copy, or what was made of one with an old schema."""
+def _open(copy: Copy) -> tuple[RawPages, Remains]:
+    """Open the file that rows come from: the copy, or what was made of one with an old schema."""
     upgraded = _upgraded(copy)
-    return upgraded if upgraded.exists() else copy.database
+    source = upgraded if upgraded.exists() else copy.database
+    raw = RawPages(source, page_bytes_of(source))
+    try:
+        return raw, remains_of(raw, schema_shapes(), len(schema_items()[-1]))
+    except BaseException:
+        raw.close()
+        raise
 
 
 def _upgraded(copy: Copy) -> Path:
@@ -161,26 +171,20 @@ def _latest_end(raw: RawPages, remains: Remains) -> float:
 # --- a copy with an old schema
 
 
-def _bring_up_to_date(copy: Copy) -> None:
-    """Make a copy of what is readable that has the newest schema, when the damaged file has an older one."""
-    shapes = schema_shapes()
+def _bring_up_to_date(copy: Copy, raw: RawPages, remains: Remains) -> None:
+    """Make a copy of what is readable that has the newest schema: the damaged file has an older one."""
     target = _upgraded(copy)
-    if target.exists():
-        return
     beside = target.with_name(target.name + ".part")
     beside.unlink(missing_ok=True)
-    with RawPages(copy.database, page_bytes_of(copy.database)) as raw:
-        remains = remains_of(raw, shapes, len(schema_items()[-1]))
-        if remains.version == len(shapes):
-            return
-        db = _create(beside, remains.version)
-        try:
-            with db:
-                _copy_rows(raw, remains, db)
-            _complete(db)
-            upgrade(db, schema())
-        finally:
-            db.close()
+    db = _create(beside, remains.version)
+    try:
+        with db:
+            _copy_rows(raw, remains, db)
+        _complete(db)
+        upgrade(db, schema())
+        db.execute(f"PRAGMA application_id = {MARK | len(schema())}").fetchall()
+    finally:
+        db.close()
     sync(beside)
     beside.rename(target)
     sync(target.parent)

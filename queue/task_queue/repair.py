@@ -78,14 +78,16 @@ class Repair:
             self._check.stop()
             self._check = None
 
+    def refuse_too_soon(self, why: StoreDamaged, now: Instant) -> None:
+        """Raise the damage when the file before this one was given up only just now."""
+        if self._gave_up_at is not None and now.since(self._gave_up_at) < _SOON_S:
+            raise why
+
     def give_up_file(self, why: Exception, now: Instant, store: OldStore | None = None) -> None:
         """Set the file aside and put a fresh one in its place. Nobody may have it open.
 
-        store: the open one; without it, what the file says.  Raises why, when it comes again too soon;
-        StorageFailed.
+        store: the open one; without it, what the file says.  Raises StorageFailed.
         """
-        if self._gave_up_at is not None and now.since(self._gave_up_at) < _SOON_S:
-            raise why
         self.close()
         self._checked_at = None
         _log.error("the queue's database is set aside, what can be read is kept: %s", why)

@@ -16,11 +16,12 @@ from skerry.errors import SpecError
 from skerry.fence import parse_fence
 from skerry.ids import TaskId
 from skerry.messages import Lane
+from skerry.task import TaskSpec
 from task_queue.attempts import interrupt
 from task_queue.records import Value
 from task_queue.remains import BY_KEY, Shape
 from task_queue.rows import readable_spec_of
-from task_queue.sqlite_tables import lane_of, seq_of
+from task_queue.sqlite_outbox import lane_of, seq_of
 from task_queue.store import scoped_key
 from task_queue.story import DAMAGED
 from task_queue.task import State
@@ -106,8 +107,7 @@ class Putting:
 
     def _with_sound_keys(self, named: dict[str, Value]) -> dict[str, Value]:
         """Return a task's row with the keys that its document has, where the indexes say nothing else."""
-        found = self.db.execute("SELECT body FROM body WHERE seq = ?", (named["seq"],)).fetchall()
-        task = readable_spec_of(cast("bytes", found[0][0])) if found else None
+        task = self._document(int(str(named["seq"])))
         if task is None:
             return named
         wanted = {"queue_key": ("task_key", scoped_key(task.tenant, task.ordering_key))}
@@ -120,6 +120,10 @@ class Putting:
             ):
                 named[name] = key
         return named
+
+    def _document(self, seq: int) -> TaskSpec | None:
+        found = self.db.execute("SELECT body FROM body WHERE seq = ?", (seq,)).fetchall()
+        return readable_spec_of(cast("bytes", found[0][0])) if found else None
 
     def has(self, seq: int) -> bool:
         """Decide whether the row of a task is there."""
@@ -157,7 +161,8 @@ class Putting:
             return self.mark_lost(tx, b"\0" * 6 + made_up[6:], seq, request_key)
         has = held[0][0]
         is_lost = has is None and held[0][1] == State.UNKNOWN.value
-        if is_lost or (isinstance(has, str) and has != request_key and not self.confirms(BY_KEY, has, seq)):
+        is_wrong = isinstance(has, str) and has != request_key and not self.confirms(BY_KEY, has, seq)
+        if is_lost or (is_wrong and self._document(seq) is None):
             self.db.execute("UPDATE OR IGNORE task SET request_key = ? WHERE seq = ?", (request_key, seq))
         return False
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 import apsw
@@ -88,7 +89,8 @@ def open_reader(path: Path, *, is_still: bool = False) -> apsw.Connection:
 
 def let_go(db: apsw.Connection) -> None:
     """Close a connection and leave file and log as they are, for others to look at."""
-    db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+    with suppress(apsw.ConnectionClosedError):
+        db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
     db.close(True)
 
 

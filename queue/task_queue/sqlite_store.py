@@ -291,6 +291,8 @@ class SqliteStore:
         """Reopen the file and believe what it says, once that is synced: a failed sync leaves it open."""
         self._reads.close()
         self._db.close()
+        with translated(self._path):
+            self._repair.finish_giving_up()
         self._connect()
         with translated(self._path):
             sqlite_file.checkpoint(self._db)
@@ -298,11 +300,14 @@ class SqliteStore:
 
     def _start_over(self, damage: StoreDamaged, now: Instant) -> None:
         """Give up the file, go on with a fresh one, and bring over what can be read."""
+        self._repair.refuse_too_soon(damage, now)
         self._let_go()
+        self._is_in_doubt = True  # until there is another file
         with translated(self._path):
             store = OldStore(book_of(self._saved_book), self._session, self._epoch)
             self._repair.give_up_file(damage, now, store)
         self._connect()
+        self._is_in_doubt = False
         self._bring_over(now, SALVAGE_AT_ONCE_S)
 
     def _bring_over(self, now: Instant, for_s: float) -> None:

@@ -1,38 +1,424 @@
-"""A damaged file never stops the queue: it is set aside, what can be read goes on, nothing is done twice."""
+"""A damaged file never stops the queue: it is set aside, what can be read goes on, nothing is done twice.
+
+The large counts are those of `python -m tests.chaos.broken_files`.
+"""
 
 from __future__ import annotations
 
+import os
+import random
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
+import apsw
+import pytest
+
+from skerry.errors import StorageFailed, StoreDamaged
+from skerry.messages import Lane
+from skerry.testing import a_task
+from task_queue import repair, sqlite_store
+from task_queue.operations import Enqueue, Enqueued, TrimOutbox
 from task_queue.page_size import PAGE_BYTES
+from task_queue.quarantine import COPIES
+from task_queue.salvage import EPOCHS
+from task_queue.sqlite_store import SqliteStore
+from task_queue.store import TaskFilter
 from task_queue.task import State
 from task_queue.testing import QueueDriver, check_invariants, sqlite_opener
+from task_queue.writer import StoreWriter
+from tests.queue.broken_queue import (
+    Whole,
+    a_whole_queue,
+    broken_copy,
+    check_after_cut,
+    check_what_comes_back,
+    integrity,
+)
 
 
-def a_queue(folder: Path) -> tuple[QueueDriver, dict[str, list[str]]]:
-    """Return a closed queue with tasks in several states, and their ids by state."""
-    q = QueueDriver(sqlite_opener(folder))
-    done = [q.enqueue(argv=("echo", "x" * 50)) for _ in range(40)]
+@pytest.fixture(scope="module")
+def in_log(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    """A queue of which half is in the write-ahead log."""
+    return a_whole_queue(tmp_path_factory.mktemp("whole") / "queue", rounds=3)
+
+
+@pytest.fixture(scope="module")
+def in_file(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    """A queue that is all in its file."""
+    return a_whole_queue(tmp_path_factory.mktemp("whole") / "queue", is_in_log=False, rounds=4)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_flipped_bits_in_the_file_lose_only_what_they_hit(in_file: Whole, tmp_path: Path, seed: int) -> None:
+    _flip(in_file, tmp_path, seed, "", times=10)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_flipped_bits_in_the_log_lose_only_what_they_hit(in_log: Whole, tmp_path: Path, seed: int) -> None:
+    _flip(in_log, tmp_path, seed, "-wal", times=5)
+
+
+def _flip(whole: Whole, folder: Path, seed: int, part: str, *, times: int) -> None:
+    draw = random.Random(seed)
+    for _ in range(times):
+        path = broken_copy(whole, folder / "copy")
+        broken = path.with_name(path.name + part)
+        data = bytearray(broken.read_bytes())
+        offset, bit = draw.randrange(len(data)), draw.randrange(8)
+        data[offset] ^= 1 << bit
+        broken.write_bytes(data)
+        print(f"bit {bit} of byte {offset} of {broken.name}")  # shown when it fails
+        check_what_comes_back(whole, folder / "copy", whole.pages_hit(part, offset))
+
+
+@pytest.mark.parametrize("part", ["", "-wal"], ids=["file", "log"])
+def test_a_file_or_a_log_that_is_cut_short_loses_only_what_is_gone(
+    in_log: Whole, tmp_path: Path, part: str
+) -> None:
+    size = (in_log.folder / f"queue.db{part}").stat().st_size
+    for cut in sorted({*range(0, size, size // 14 // 512 * 512 + 512), size - 1}):
+        path = broken_copy(in_log, tmp_path / "copy")
+        os.truncate(path.with_name(path.name + part), cut)
+        print(f"cut at {cut}")  # shown when it fails
+        check_after_cut(in_log, tmp_path / "copy", part, cut)
+
+
+def _no_log(path: Path) -> None:
+    path.with_name(path.name + "-wal").unlink(missing_ok=True)
+
+
+def _no_file(path: Path) -> None:
+    path.unlink()
+
+
+def _empty(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+def _zeros(path: Path) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def _zeros_in_front(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.write(bytes(4096))
+
+
+def _noise(path: Path) -> None:
+    path.write_bytes(random.Random(1).randbytes(path.stat().st_size))
+
+
+@pytest.mark.parametrize("breaks", [_no_file, _empty, _zeros, _zeros_in_front, _noise])
+def test_whatever_became_of_the_file_the_queue_starts_and_keeps_what_its_log_has(
+    in_log: Whole, tmp_path: Path, breaks: Callable[[Path], None]
+) -> None:
+    breaks(broken_copy(in_log, tmp_path / "copy"))
+
+    check_what_comes_back(in_log, tmp_path / "copy", set(range(1, 1000)) - set(in_log.frames))
+
+
+@pytest.mark.parametrize("breaks", [_no_file, _empty, _zeros, _noise])
+def test_a_file_of_which_nothing_is_left_is_begun_anew(
+    in_file: Whole, tmp_path: Path, breaks: Callable[[Path], None]
+) -> None:
+    breaks(broken_copy(in_file, tmp_path / "copy"))
+
+    q = QueueDriver(sqlite_opener(tmp_path / "copy"))
+    task_id = q.enqueue()
+
+    assert q.drain() == [task_id]
+    assert q.store.epoch != in_file.epoch
+    check_invariants(q.store)
+    q.store.close()
+
+
+def test_a_missing_log_is_an_older_state_of_the_file(in_log: Whole, tmp_path: Path) -> None:
+    path = broken_copy(in_log, tmp_path / "copy")
+    _no_log(path)
+
+    q = QueueDriver(sqlite_opener(path.parent))
+    q.drain()
+
+    check_invariants(q.store)
+    q.store.close()
+    assert integrity(path) == ["ok"]
+
+
+def test_the_first_page_is_not_needed_to_bring_everything_back(tmp_path: Path) -> None:
+    q = QueueDriver(sqlite_opener(tmp_path))
+    done = [q.enqueue() for _ in range(40)]
     q.drain()
     ready = [q.enqueue(argv=("echo", "x" * (50 if n % 10 else 9000))) for n in range(40)]
-    return q, {"done": list(done), "ready": list(ready)}
-
-
-def test_zeros_in_the_first_page_lose_no_task(tmp_path: Path) -> None:
-    q, ids = a_queue(tmp_path)
     epoch = q.store.epoch
     q.store.close()
-    path = tmp_path / "queue.db"
-    data = bytearray(path.read_bytes())
-    data[:PAGE_BYTES] = bytes(PAGE_BYTES)
-    path.write_bytes(data)
+    with (tmp_path / "queue.db").open("r+b") as file:
+        file.write(bytes(PAGE_BYTES))
 
     q.kill()
 
-    assert [q.state(i) for i in ids["done"]] == [State.DONE] * 40
-    assert [q.state(i) for i in ids["ready"]] == [State.READY] * 40
+    assert [q.state(task_id) for task_id in done] == [State.DONE] * 40
     assert q.store.epoch != epoch
-    print(q.store.salvaged)
-    assert q.drain() == ids["ready"]
+    assert q.store.meta(EPOCHS) == [epoch]
+    assert q.drain() == ready
     check_invariants(q.store)
+    q.store.close()
+
+
+# --- while it is open
+
+
+def test_damage_that_a_read_meets_is_dealt_with_and_the_read_is_answered(tmp_path: Path) -> None:
+    q = QueueDriver(sqlite_opener(tmp_path))
+    ids = [q.enqueue() for _ in range(400)]
+    q.store.tidy()
+    _spoil_a_leaf(tmp_path / "queue.db", "task", q)
+    writer = StoreWriter(q.store, q.clock)
+    before = q.store.epoch
+
+    found = [writer.read(lambda store, i=task_id: store.get(i)).result() for task_id in ids]  # type: ignore[misc]
+    writer.close()
+
+    assert q.store.epoch != before
+    assert len([record for record in found if record is not None]) == len(ids), "a mark is kept at least"
+    check_invariants(q.store)
+    q.store.close()
+
+
+def _spoil_a_leaf(path: Path, table: str, q: QueueDriver) -> None:
+    """Write nonsense into the middle of a table, behind the back of the open store."""
+    assert isinstance(q.store, SqliteStore)
+    db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    sql = "SELECT pageno FROM dbstat WHERE name = ? AND pagetype = 'leaf' ORDER BY path"
+    pages = [number for (number,) in db.execute(sql, (table,))]
+    db.close()
+    with path.open("r+b") as file:
+        file.seek((pages[len(pages) // 2] - 1) * PAGE_BYTES)
+        file.write(b"\xff" * PAGE_BYTES)
+
+
+def test_damage_that_a_commit_meets_does_not_fail_it(tmp_path: Path) -> None:
+    q = QueueDriver(sqlite_opener(tmp_path))
+    ids = [q.enqueue() for _ in range(300)]
+    q.store.close()
+    q.kill()  # an empty page cache
+    _spoil_a_leaf(tmp_path / "queue.db", "body", q)
+
+    ran = q.drain()
+
+    assert q.store.salvaged is not None
+    lost = set(ids) - set(ran)
+    assert 0 < len(lost) < 20
+    assert {q.state(task_id) for task_id in lost} == {State.DEAD}, "whose document is lost cannot run"
+    check_invariants(q.store)
+    q.store.close()
+
+
+def test_the_check_in_the_background_finds_what_nothing_has_read(tmp_path: Path) -> None:
+    q = QueueDriver(sqlite_opener(tmp_path))
+    ids = [q.enqueue() for _ in range(500)]
+    q.store.tidy()
+    q.kill()
+    _spoil_a_leaf(tmp_path / "queue.db", "sqlite_autoindex_task_1", q)
+    assert isinstance(q.store, SqliteStore)
+    before = q.store.epoch
+
+    assert q.store.check(60.0)
+
+    assert q.store.epoch != before
+
+    assert q.store.salvaged is not None
+    assert q.store.salvaged.rows_lost == 0
+    assert q.drain() == ids
+    q.store.close()
+
+
+def test_an_attempt_that_runs_goes_on_through_the_change_of_files(tmp_path: Path) -> None:
+    q = QueueDriver(sqlite_opener(tmp_path))
+    task_id, fence = q.run()
+    (claimed,) = (q.enqueue(), *q.claim())[1:]
+    assert isinstance(q.store, SqliteStore)
+
+    q.store.suspect(StoreDamaged("seen elsewhere"))
+    q.finish(task_id, fence)
+    q.finish(claimed, q.start(claimed))
+
+    assert (q.state(task_id), q.state(claimed)) == (State.DONE, State.DONE)
+    check_invariants(q.store)
+    q.store.close()
+
+
+def test_a_word_of_the_old_store_s_numbers_trims_nothing_of_the_new_one(tmp_path: Path) -> None:
+    q = QueueDriver(sqlite_opener(tmp_path))
+    for _ in range(5):
+        q.finish(*q.run())
+    q.one(TrimOutbox(lane=Lane.BACKLOG, upto=2))
+    old = q.store.epoch
+    assert isinstance(q.store, SqliteStore)
+
+    q.store.suspect(StoreDamaged("seen elsewhere"))
+    q.one(TrimOutbox(lane=Lane.BACKLOG, upto=4, epoch=old))
+
+    rows = q.store.outbox(Lane.BACKLOG, 0, limit=10, limit_bytes=1 << 20)
+    assert [row.seq for row in rows] == [1, 2, 3], "three were not acknowledged, and are numbered anew"
+    assert q.kinds(Lane.CONTROL) == ["store.salvaged"]
+    q.store.close()
+
+
+def test_a_file_that_is_damaged_again_at_once_is_not_tried_again_and_again(tmp_path: Path) -> None:
+    q = QueueDriver(sqlite_opener(tmp_path))
+    store = q.store
+    assert isinstance(store, SqliteStore)
+    store.suspect(StoreDamaged("once"))
+    q.enqueue()
+    store.suspect(StoreDamaged("twice"))
+
+    with pytest.raises(StoreDamaged, match="twice"):
+        q.enqueue()
+    q.clock.advance(60.0)
+    q.enqueue()
+
+    assert len(list((tmp_path / "quarantine").iterdir())) == 2
+    store.close()
+
+
+# --- the copies
+
+
+def test_copies_are_bounded_and_the_oldest_goes_first(tmp_path: Path) -> None:
+    q = QueueDriver(sqlite_opener(tmp_path))
+    task_id = q.enqueue()
+    for _ in range(COPIES + 2):
+        q.clock.advance(60.0)
+        assert isinstance(q.store, SqliteStore)
+        q.store.suspect(StoreDamaged("again"))
+        q.enqueue()
+
+    names = sorted(path.name[:6] for path in (tmp_path / "quarantine").iterdir())
+    assert names == ["000003", "000004", "000005"]
+    assert q.state(task_id) is State.READY
+    q.store.close()
+
+
+@pytest.mark.parametrize("upto", ["note", "moved", "made"])
+def test_a_power_cut_while_the_file_is_set_aside_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, upto: str
+) -> None:
+    q = QueueDriver(sqlite_opener(tmp_path))
+    ids = [q.enqueue() for _ in range(20)]
+    q.store.close()
+    path = tmp_path / "queue.db"
+    with path.open("r+b") as file:
+        file.write(bytes(100))
+
+    class PowerCut(Exception):
+        pass
+
+    def cut(*_: object, **__: object) -> None:
+        raise PowerCut
+
+    where = {"note": "_move", "moved": None, "made": "replaced"}[upto]
+    with monkeypatch.context() as patch:
+        if where is None:
+            patch.setattr(repair, "start_over", cut)
+        else:
+            patch.setattr(f"task_queue.quarantine.{where}", cut)
+        with pytest.raises(PowerCut):
+            q.kill()
+
+    q.kill()
+
+    assert q.drain() == ids
+    assert len(list((tmp_path / "quarantine").iterdir())) == 1
+    assert not list(tmp_path.glob("*.set-aside"))
+    q.store.close()
+
+
+# --- a queue too large to be brought over at once
+
+
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every slice is as short as can be, and none is waited for."""
+    monkeypatch.setattr(sqlite_store, "SALVAGE_AT_ONCE_S", 0.0)
+    monkeypatch.setattr(sqlite_store, "SALVAGE_SLICE_S", 0.0)
+
+
+def test_work_goes_on_before_everything_is_brought_over(tmp_path: Path, slow: None) -> None:
+    q = QueueDriver(sqlite_opener(tmp_path))
+    ids = [q.enqueue(idempotency_key=f"k{n}", ordering_key=f"o{n % 7}") for n in range(300)]
+    first = q.claim(7)
+    for task_id in first:
+        q.finish(task_id, q.start(task_id))
+    q.store.close()
+    with (tmp_path / "queue.db").open("r+b") as file:
+        file.write(bytes(16))
+
+    q.kill()
+    same = q.one(Enqueue(task_id=q.ids.next(), task=a_task(idempotency_key="k250")))
+    with pytest.raises(StorageFailed, match="brought back"):
+        q.store.get(ids[40])
+    new = q.enqueue(ordering_key="o3")
+
+    assert same == Enqueued(task_id=ids[250], is_new=False)
+    assert q.state(new) is State.BLOCKED, "older tasks with its key are still in the old file"
+    slices = _finish(q)
+    assert slices > 10
+    assert q.state(ids[40]) in (State.READY, State.BLOCKED)
+    ran = q.drain()
+    assert sorted(ran) == sorted({*ids, new} - set(first))
+    check_invariants(q.store)
+    q.store.close()
+
+
+def _finish(q: QueueDriver) -> int:
+    slices = 1
+    while q.store.tidy():
+        slices += 1
+        assert slices < 100_000
+    return slices
+
+
+def test_a_salvage_goes_on_after_a_kill_and_brings_nothing_over_twice(tmp_path: Path, slow: None) -> None:
+    q = QueueDriver(sqlite_opener(tmp_path))
+    ids = [q.enqueue() for _ in range(200)]
+    q.store.close()
+    with (tmp_path / "queue.db").open("r+b") as file:
+        file.write(bytes(16))
+    q.kill()
+
+    ran: list[str] = []
+    for _ in range(12):
+        for _ in range(6):
+            q.store.tidy()
+        ran += q.drain(window=5)
+        q.kill()
+    _finish(q)
+    ran += q.drain()
+
+    assert len(ran) == len(set(ran)), "a task that had ended was brought over again"
+    assert sorted(ran) == sorted(ids)
+    check_invariants(q.store)
+    q.store.close()
+
+
+def test_a_second_damage_before_the_first_is_over_loses_nothing(tmp_path: Path, slow: None) -> None:
+    q = QueueDriver(sqlite_opener(tmp_path))
+    ids = [q.enqueue() for _ in range(200)]
+    q.store.close()
+    for _ in range(2):
+        with (tmp_path / "queue.db").open("r+b") as file:
+            file.write(bytes(16))
+        q.kill()
+        for _ in range(8):
+            q.store.tidy()
+        q.store.close()
+        q.clock.advance(60.0)
+    q.kill()
+    _finish(q)
+
+    assert q.drain() == ids
+    assert len(q.store.find(TaskFilter(limit=1000))) == 200
+    check_invariants(q.store)
+    shutil.rmtree(tmp_path / "quarantine")
     q.store.close()
