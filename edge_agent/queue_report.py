@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -98,3 +99,14 @@ def _age_s(since_wall_s: float | None, wall_s: float) -> float | None:
 
 def _last_check(kept: Any) -> QueueCheck | None:
     return None if kept is None else msgspec.convert(kept, type=QueueCheck)
+
+
+def recurring_figures(records: Sequence[RecurringRecord]) -> dict[str, float]:
+    """Return what a node's recurring tasks add up to, for monitors; nothing while there are none."""
+    if not records:
+        return {}
+    return {
+        "accepted": float(sum(record.runs for record in records)),
+        "missed": float(sum(record.missed for record in records)),
+        "owed": float(sum(record.owed for record in records)),
+    }

@@ -10,6 +10,7 @@ import msgspec
 
 from edge_agent.core.entry import HOLDING
 from edge_agent.core.state import State as CoreState
+from edge_agent.queue_report import recurring_figures
 from skerry import __version__
 from skerry.clock import is_wall_trusted
 from skerry.documents import ContentReport, DeviceLoad, LinkReport, NodeReport, QueueReport
@@ -181,6 +182,12 @@ def register_figures(metrics: Metrics, agent: Agent) -> None:
         lambda: (
             {"kept": float(told.rows_kept), "lost": float(told.rows_lost)} if (told := store.salvaged) else {}
         ),
+    )
+    metrics.read_on_demand(
+        "recurring_runs",
+        "Runs of recurring tasks: accepted, missed (could not begin in time), owed (will be made up for).",
+        "run",
+        lambda: recurring_figures(store.recurring(now=agent.parts.clock.now())),
     )
     metrics.read_on_demand(
         "queue_level",

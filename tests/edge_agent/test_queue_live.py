@@ -179,6 +179,9 @@ def test_a_recurring_task_runs_at_a_real_agent_and_goes_on_after_a_kill(start: S
 
     keys = [client.get(each.task_id).task.idempotency_key for each in client.list(kind="tick").tasks]  # type: ignore[union-attr]
     assert len(set(keys)) == len(keys) >= 4
+    with client._http.stream("/metrics") as response:
+        figures = response.read().decode()
+    assert 'skerry_agent_recurring_runs{run="missed"}' in figures
     client.remove_recurring("tick")
 
 
