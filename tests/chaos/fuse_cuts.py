@@ -201,7 +201,7 @@ class Machine:
     def _submit(self, ends: float) -> None:
         with self.client() as client:
             while self._is_up and time.monotonic() < ends:
-                time.sleep(random.uniform(0, 0.03))  # what is accepted has to end within the bout
+                time.sleep(random.uniform(0, 0.08))  # what is accepted has to end within the bout
                 effect = random.choice(("idempotent", "at_most_once"))
                 try:
                     self.accepted[client.submit(self._task(effect)).task_id] = effect

@@ -15,6 +15,7 @@ import os
 import pickle
 import random
 import stat
+import subprocess
 import sys
 import threading
 import time
@@ -301,6 +302,9 @@ def main(mount: str, image: Path) -> None:
             _, seed = line.split()
             image.write_bytes(pickle.dumps(files.cut(int(seed))))
             print("cut", flush=True)
+        # Whoever started it is gone: no mount is left behind.
+        subprocess.run(["fusermount3", "-u", "-z", mount], check=False, capture_output=True)
+        os._exit(0)
 
     threading.Thread(target=listen, daemon=True).start()
     fuse.FUSE(files, mount, foreground=True, nothreads=True, hard_remove=True, fsname="lossy")

@@ -16,6 +16,7 @@ needs_fuse = pytest.mark.skipif(bool(lacks()), reason=f"no file system of our ow
 
 @needs_fuse
 @pytest.mark.chaos
+@pytest.mark.timeout(300)
 def test_an_agent_whose_power_is_cut_has_lost_nothing_and_does_nothing_twice(tmp_path: Path) -> None:
     bout = run_bout(tmp_path, seed=1, points=6)
 
@@ -26,6 +27,7 @@ def test_an_agent_whose_power_is_cut_has_lost_nothing_and_does_nothing_twice(tmp
 
 @needs_fuse
 @pytest.mark.chaos
+@pytest.mark.timeout(300)
 def test_the_file_system_catches_an_agent_that_does_not_sync_its_commits(tmp_path: Path) -> None:
     bout = run_bout(tmp_path, seed=3, points=2, synchronous="normal")
 

@@ -39,6 +39,9 @@ def agent(tmp_path: Path) -> Iterator[AgentProcess]:
     agent = AgentProcess(tmp_path)
     yield agent
     agent.kill()
+    for pid in agent.pids:  # what the library shares with children, and a killed process leaves behind
+        for name in (f"faketime_shm_{pid}", f"sem.faketime_sem_{pid}"):
+            Path("/dev/shm", name).unlink(missing_ok=True)
 
 
 class Wall:
