@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Sequence
 from itertools import islice, takewhile
@@ -14,47 +13,15 @@ from skerry.errors import InvalidTransition
 from skerry.ids import TaskId
 from skerry.messages import Lane
 from task_queue.limits import PRIORITIES
+from task_queue.memory_outbox import MemoryOutbox
 from task_queue.recurring_tables import MemoryRecurring
-from task_queue.retention import Amount, Amounts, RowClass
-from task_queue.rows import OutboxRow, RememberedRow, TaskRow, stored_state
-from task_queue.store import Loss
+from task_queue.rows import RememberedRow, TaskRow, stored_state
+from task_queue.sorted_keys import SortedKeys
 from task_queue.story import NOTED, EventRow
 from task_queue.task import FINAL, OPEN, TRANSITIONS, Event, State
 
 _WAITING = frozenset({State.DELAYED, State.BLOCKED, State.READY})
 _HERE = _WAITING | {State.RUNNING}
-
-
-class SortedKeys:
-    """Keys in order. A list: moves are cheap beside the work that causes them."""
-
-    def __init__(self) -> None:
-        """Start empty."""
-        self._keys: list[Any] = []
-
-    def __len__(self) -> int:
-        """Return how many keys there are."""
-        return len(self._keys)
-
-    def add(self, key: Any) -> None:
-        """Insert a key."""
-        insort(self._keys, key)
-
-    def remove(self, key: Any) -> None:
-        """Remove a key that is there."""
-        del self._keys[bisect_left(self._keys, key)]
-
-    def above(self, key: Any) -> Iterator[Any]:
-        """Yield the keys from `key` on."""
-        return islice(self._keys, bisect_left(self._keys, key), None)
-
-    def below(self, key: Any) -> Iterator[Any]:
-        """Yield the keys below `key`, the highest first."""
-        return (self._keys[at] for at in range(bisect_left(self._keys, key) - 1, -1, -1))
-
-    def __iter__(self) -> Iterator[Any]:
-        """Yield all keys in order."""
-        return iter(self._keys)
 
 
 def _entries(row: TaskRow) -> Iterator[tuple[str, Any]]:
@@ -88,7 +55,7 @@ def _set(table: dict[Any, Any], key: Any, value: Any) -> None:
         table[key] = value
 
 
-class MemoryTables(MemoryRecurring):
+class MemoryTables(MemoryRecurring, MemoryOutbox):
     """Tables that live as long as their owner. `undo` takes back everything since the last `keep`."""
 
     def __init__(self) -> None:
@@ -99,15 +66,10 @@ class MemoryTables(MemoryRecurring):
         self.bodies: dict[int, bytes] = {}
         self.events: dict[int, EventRow] = {}
         self.left: dict[TaskId, RememberedRow] = {}
-        self.lanes: dict[Lane, dict[int, OutboxRow]] = {lane: {} for lane in Lane}
-        self.lane_seqs: dict[Lane, SortedKeys] = {lane: SortedKeys() for lane in Lane}
         self.marks: dict[tuple[str, str, Lane], int] = {}
         self.values: dict[str, bytes] = {}
-        self._losses: dict[tuple[str, str], Loss] = {}
-        self.bytes_used = 0
         self._ids: dict[TaskId, int] = {}
         self._requests: dict[str, TaskId] = {}
-        self._coalesced: dict[tuple[Lane, str], set[int]] = defaultdict(set)
         self._undo: list[Callable[[], None]] = []
 
     @property
@@ -317,78 +279,6 @@ class MemoryTables(MemoryRecurring):
             next(iter(self.index[name]), (None,))[0] for name in ("due", "expiring", "lapsing", "overdue")
         )
         return due, expiry, lapse, overdue
-
-    def append_outbox(self, row: OutboxRow) -> None:
-        """See Tables."""
-        self._put_message(row)
-        self._undo.append(lambda: self._take_message(row))
-
-    def _put_message(self, row: OutboxRow) -> None:
-        self.lanes[row.lane][row.seq] = row
-        self.lane_seqs[row.lane].add(row.seq)
-        self.bytes_used += len(row.body)
-        if row.coalesce:
-            self._coalesced[row.lane, row.coalesce].add(row.seq)
-
-    def _take_message(self, row: OutboxRow) -> None:
-        del self.lanes[row.lane][row.seq]
-        self.lane_seqs[row.lane].remove(row.seq)
-        self.bytes_used -= len(row.body)
-        if row.coalesce:
-            self._coalesced[row.lane, row.coalesce].discard(row.seq)
-
-    def _delete_message(self, row: OutboxRow) -> None:
-        self._take_message(row)
-        self._undo.append(lambda: self._put_message(row))
-
-    def newest_coalesced(self, lane: Lane, coalesce: str) -> int:
-        """See Tables."""
-        return max(self._coalesced.get((lane, coalesce), ()), default=0)
-
-    def delete_coalesced(self, lane: Lane, coalesce: str) -> Amounts:
-        """See Tables."""
-        return self._delete_messages(lane, list(self._coalesced.get((lane, coalesce), ())))
-
-    def trim_outbox(self, lane: Lane, upto: int, limit: int) -> Amounts:
-        """See Tables."""
-        return self._delete_messages(
-            lane, [seq for seq in islice(self.lane_seqs[lane], limit) if seq <= upto]
-        )
-
-    def evict_outbox(self, lane: Lane, above: int, limit: int) -> Amounts:
-        """See Tables."""
-        rows = self.lanes[lane]
-        telemetry = (
-            seq for seq in self.lane_seqs[lane].above(above + 1) if rows[seq].row_class is RowClass.TELEMETRY
-        )
-        return self._delete_messages(lane, list(islice(telemetry, limit)))
-
-    def _delete_messages(self, lane: Lane, seqs: Sequence[int]) -> Amounts:
-        gone: Amounts = {}
-        for row in [self.lanes[lane][seq] for seq in seqs]:
-            gone[row.row_class] = gone.get(row.row_class, Amount()).plus(Amount(1, len(row.body)))
-            self._delete_message(row)
-        return gone
-
-    def add_loss(self, lost_class: str, reason: str, amount: Amount) -> None:
-        """See Tables."""
-        before = self._losses.get((lost_class, reason))
-        known = before or Loss(lost_class=lost_class, reason=reason, rows=0, size_bytes=0)
-        rows, size_bytes = known.rows + amount.rows, known.size_bytes + amount.size_bytes
-        self._put_loss(msgspec.structs.replace(known, rows=rows, size_bytes=size_bytes))
-
-    def losses(self) -> list[Loss]:
-        """See Tables."""
-        return [self._losses[key] for key in sorted(self._losses)]
-
-    def losses_told(self, loss: Loss) -> None:
-        """See Tables."""
-        self._put_loss(msgspec.structs.replace(loss, rows_told=loss.rows))
-
-    def _put_loss(self, loss: Loss) -> None:
-        before = dict(self._losses)  # a few entries
-        self._losses[loss.lost_class, loss.reason] = loss
-        self._undo.append(lambda: setattr(self, "_losses", before))
 
     def mark_inbox(self, source: str, epoch: str, lane: Lane, upto: int) -> None:
         """See Tables."""

@@ -101,6 +101,7 @@ class MemoryRecurring:
 
     def __init__(self) -> None:
         """Start empty."""
+        super().__init__()
         self.recurring_rows: dict[str, RecurringRow] = {}
 
     def recurring(self, name: str) -> RecurringRow | None:

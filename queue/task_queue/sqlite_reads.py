@@ -21,7 +21,8 @@ from task_queue.recurring_row import RecurringRecord
 from task_queue.recurring_row import record_of as recurring_record
 from task_queue.recurring_tables import recurring_of
 from task_queue.rows import TaskRow, record_of, story_of
-from task_queue.sqlite_tables import loss_of, seq_of, span, split_row, task_of
+from task_queue.sqlite_outbox import loss_of, seq_of, span
+from task_queue.sqlite_tables import split_row, task_of
 from task_queue.store import Loss, StoryEvent, TaskFilter, TaskRecord, Waiting
 from task_queue.story import EventRow
 from task_queue.task import State
