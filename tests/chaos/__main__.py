@@ -1,4 +1,4 @@
-"""`python -m tests.chaos [fleet | queue | power | files] …`: what is tortured; without a word, the fleet."""
+"""`python -m tests.chaos [fleet | queue | power | files | broken] …`: what is tortured; without a word, the fleet."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ PARTS = {
     "queue": "tests.chaos.queue_torture",
     "power": "tests.chaos.power_cuts",
     "files": "tests.chaos.fuse_cuts",
+    "broken": "tests.chaos.broken_files",
 }
 
 
