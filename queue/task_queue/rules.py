@@ -8,8 +8,9 @@ from typing import Any
 from skerry.messages import Lane
 from task_queue import accept, advance, attempts, custody, losses, operations, streams
 from task_queue.eviction import make_room
-from task_queue.operations import Answer, Operation
+from task_queue.operations import Answer, AppendOutbox, Operation
 from task_queue.recurring import drop_recurring, put_recurring
+from task_queue.retention import RowClass, class_of
 from task_queue.transaction import Transaction
 
 RULES: dict[type, Callable[[Transaction, Any], Answer]] = {
@@ -80,4 +81,9 @@ _CONTROL = frozenset(
 
 def is_control(ops: Sequence[Operation]) -> bool:
     """Decide whether operations may use the room reserved for control."""
-    return all(type(op) in _CONTROL or getattr(op, "lane", None) is Lane.CONTROL for op in ops)
+    return all(type(op) in _CONTROL or (isinstance(op, AppendOutbox) and _is_small(op)) for op in ops)
+
+
+def _is_small(op: AppendOutbox) -> bool:
+    """Control itself, or telemetry: when room is short, all that is written of it is its count."""
+    return op.lane is Lane.CONTROL or class_of(op.kind) is RowClass.TELEMETRY

@@ -217,6 +217,10 @@ def test_reports_stop_before_the_room_that_is_kept_for_control(small: QueueDrive
     before = len(kept(small, KEPT))
 
     control = [append(small, "task.withdrawn", 1000, lane=Lane.CONTROL)[0] for _ in range(50)]
+    counted = lost(small).get((RowClass.TELEMETRY, "refused"), 0)
+    telemetry = append(small, TELEMETRY, 1000, count=3)
+    assert telemetry == [Dropped()] * 3, "it is never an error"
+    assert lost(small)[RowClass.TELEMETRY, "refused"] == counted + 3
     small.one(TrimOutbox(lane=Lane.BACKLOG, upto=before // 2))
     after = append(small, KEPT, 4000)
 
