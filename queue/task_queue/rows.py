@@ -139,7 +139,7 @@ class Book(msgspec.Struct):
         by_state = self.by_state
         if before is State.LEASED:
             before = State.READY
-        by_state[before] -= 1
+        by_state[before] = by_state.get(before, 0) - 1
         by_state[after] = by_state.get(after, 0) + 1
 
     def count(self, state: State, change: int) -> None:
