@@ -142,7 +142,7 @@ def _versions() -> tuple[tuple[frozenset[_Item], dict[str, Shape]], ...]:
     steps = schema()
     found: list[tuple[frozenset[_Item], dict[str, Shape]]] = []
     for count in range(1, len(steps) + 1):
-        db = apsw.Connection(":memory:")
+        db = apsw.Connection(":memory:", flags=apsw.SQLITE_OPEN_READWRITE)
         try:
             upgrade(db, steps[:count])
             found.append((frozenset(_items(db)), shapes(db)))

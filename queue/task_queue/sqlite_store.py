@@ -289,9 +289,9 @@ class SqliteStore:
 
     def _reconnect(self) -> None:
         """Reopen the file and believe what it says, once that is synced: a failed sync leaves it open."""
-        self._reads.close()
-        self._db.close()
         with translated(self._path):
+            self._reads.close()
+            self._db.close()  # writes the log into the file, unless the disk refuses that too
             self._repair.finish_giving_up()
         self._connect()
         with translated(self._path):
