@@ -180,8 +180,8 @@ class Runtime:
                 task.add_done_callback(self._planned)
             case do.Wake(in_s):
                 self._wake_in(in_s)
-            case do.KeyChanged(record):
-                self.senders.learn(record)
+            case do.KeyChanged(record, counter):
+                self.senders.learn(record, counter)
             case do.TermBegun(term):
                 self.term = term
                 self._speaker = self._speaker.in_session(term)

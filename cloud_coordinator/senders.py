@@ -24,14 +24,17 @@ class Senders:
         self._windows = ReplayWindows()
         self.nonces = SeenNonces()  #: of signed HTTP requests
         for record in records:
-            self.learn(record)
-            self._windows.remember(record.name, record.session, (counters or {}).get(record.name, 0))
+            self.learn(record, (counters or {}).get(record.name, 0))
 
-    def learn(self, record: NodeRecord) -> None:
-        """Take note of a node's key; an empty one is refused from here on."""
+    def learn(self, record: NodeRecord, counter: int = 0) -> None:
+        """Take note of a node's key and newest session; an empty key is refused from here on.
+
+        What was heard under the key beyond that session is forgotten: it may have been another machine.
+        """
         self._windows.forget(record.name)
         if record.public_key:
             self._keys[record.name] = parse_public_key(record.public_key)
+            self._windows.remember(record.name, record.session, counter)
         else:
             self._keys.pop(record.name, None)
 

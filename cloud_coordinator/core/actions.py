@@ -38,9 +38,13 @@ class Wake(_Action, frozen=True):
 
 
 class KeyChanged(_Action, frozen=True):
-    """Take note of a node's key (empty: none counts any more) and newest session before the next envelope."""
+    """Take note of a node's key (empty: none counts any more) and newest session before the next envelope.
+
+    counter: of that session, up to which its envelopes are known; whatever else was heard is forgotten.
+    """
 
     record: NodeRecord
+    counter: int = 0
 
 
 class TermBegun(_Action, frozen=True):

@@ -41,7 +41,6 @@ from skerry.clock import Instant
 from skerry.errors import StorageFailed
 from skerry.fence import Fence
 from skerry.link.events import BirthRefused, LinkDown, LinkUp, Received, Tick
-from skerry.messages import Lane
 from skerry.node import NodeRecord
 from skerry.task import blobs_of
 
@@ -154,12 +153,7 @@ class CoordinatorCore:
 
     def heard_upto(self) -> dict[str, int]:
         """Return the highest envelope of its newest session from which something was written, by node."""
-        found = {}
-        for record in self.ledger.nodes():
-            marks = (self.ledger.mark(record.name, record.store_epoch, lane) for lane in Lane)
-            of_session = [mark.counter for mark in marks if mark.session == record.session]
-            found[record.name] = max(of_session, default=0)
-        return found
+        return {r.name: register.heard_upto(self.ledger, r) for r in self.ledger.nodes()}
 
     def node(self, name: str) -> NodeRecord | None:
         """Return a node as it is now, load and last word included."""

@@ -13,6 +13,7 @@ import msgspec
 from cloud_coordinator.core import leases, losses, policies
 from cloud_coordinator.core.actions import KeyChanged, Report
 from cloud_coordinator.core.turn import NodeNow, Turn
+from cloud_coordinator.ledger.port import Ledger
 from cloud_coordinator.ledger.values import Token
 from skerry.link.liveness import is_stale
 from skerry.messages import Birth, Lane, State
@@ -101,10 +102,17 @@ def quarantined(turn: Turn, node: NodeNow, reason: str) -> None:
 
 
 def released(turn: Turn, node: NodeNow) -> None:
-    """An operator trusts the node again."""
+    """An operator trusts the node again: the sessions that its copy has begun do not count."""
     inventory = node.record.inventory
     unbound = replace(inventory, hardware_id="") if inventory else None
     _write(turn, node, status="stale", inventory=unbound)
+    turn.act(KeyChanged(node.record, heard_upto(turn.ledger, node.record)))
+
+
+def heard_upto(ledger: Ledger, record: NodeRecord) -> int:
+    """Return the highest envelope of a node's newest session from which something was written."""
+    marks = (ledger.mark(record.name, record.store_epoch, lane) for lane in Lane)
+    return max((mark.counter for mark in marks if mark.session == record.session), default=0)
 
 
 def revoked(turn: Turn, node: NodeNow) -> None:

@@ -210,7 +210,7 @@ class EdgeLink:
             case StreamAck():
                 return self._sender.acked(body, now)
             case StateAck():
-                return self._state_taken(body)
+                return self._state_taken(body, now)
             case StreamBatch() if self._phase == Phase.WELCOMED:
                 return self._receiver.received(body, now)
             case StreamBatch():
@@ -328,13 +328,14 @@ class EdgeLink:
         self._unanswered.append((self._states, now))
         return [send(Leaf.STATE, msgspec.structs.replace(self._state, number=self._states))]
 
-    def _state_taken(self, ack: StateAck) -> list[Action]:
+    def _state_taken(self, ack: StateAck, now: Instant) -> list[Action]:
         if ack.session != self._birth.session:
             return [Refuse("old_session", f"an answer to session {ack.session}")]
         held: list[Action] = []
         while self._unanswered and self._unanswered[0][0] <= ack.number:
             number, said_at = self._unanswered.popleft()
-            held = [LeasesHeld(said_at)] if number == ack.number else []
+            if number == ack.number:
+                held = [LeasesHeld(said_at), *self._sender.overtaken(said_at, now)]
         return held
 
     def _spoken(self, actions: list[Action]) -> list[Action]:

@@ -178,6 +178,17 @@ class StreamSender:
                 self._close_gap(state, now)
         return actions + self._pump(now)
 
+    def overtaken(self, said_at: Instant, now: Instant) -> list[Action]:
+        """Go back where batches sent before a moment are not acknowledged, though what came after is.
+
+        The other side takes what it hears in order: they never arrived, or their acknowledgement did not. So
+        a link that was dead without anybody's knowing is used again at once, and not after the time-out.
+        """
+        for state in self._lanes.values():
+            if state.in_flight and state.in_flight[0].at.uptime_s < said_at.uptime_s:
+                state.go_back()
+        return self._pump(now)
+
     def tick(self, now: Instant) -> list[Action]:
         """Go back where an acknowledgement, or the answer to a read, is overdue."""
         for state in self._lanes.values():

@@ -94,3 +94,31 @@ def test_a_job_that_fails_inside_is_undone_and_the_others_go_on(tmp_path: Path) 
         assert (await visitor.ask("GET", "/v1/nodes"))[1] == {"nodes": []}
 
     visit(tmp_path, story)
+
+
+def test_after_a_release_the_original_is_heard_though_its_copy_had_a_newer_session(tmp_path: Path) -> None:
+    topic = "skerry/1/test/n1/birth"
+
+    def born(speaker: Speaker, hardware_id: str, session: int) -> bytes:
+        inventory = an_inventory(hardware_id=hardware_id)
+        birth = Birth(boot_id=hardware_id, session=session, inventory=inventory, region="north")
+        return speaker.seal(topic, "birth", msgspec.json.encode(birth))
+
+    async def story(visitor: Visitor) -> None:
+        await visitor.enrol(await visitor.token())
+        original = Speaker(KEY, source="n1", session=1)
+        first = born(original, "hw-1", 1)
+        visitor.message(topic, first)
+        visitor.message(topic, born(Speaker(KEY, source="n1", session=2), "hw-2", 2))
+        assert (await visitor.ask("GET", "/v1/nodes/n1"))[1]["status"] == "quarantined"
+        visitor.message(topic, born(original, "hw-1", 1))
+        assert await visitor.counted("old_session") == 1
+
+        await visitor.ask("POST", "/v1/nodes/n1/release")
+        visitor.message(topic, first)
+        assert await visitor.counted("replayed") == 1
+        visitor.message(topic, born(original, "hw-1", 1))
+        _, node = await visitor.ask("GET", "/v1/nodes/n1")
+        assert (node["session"], node["status"]) == (1, "online")
+
+    visit(tmp_path, story)

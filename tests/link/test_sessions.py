@@ -26,11 +26,11 @@ from skerry.link.actions import (
 )
 from skerry.link.backoff import Backoff
 from skerry.link.edge import EdgeLink, Phase
-from skerry.link.events import LinkDown, LinkUp, OutboxGrew, Received, StateChanged, Tick
+from skerry.link.events import LinkDown, LinkUp, OutboxGrew, Received, RowsRead, StateChanged, Tick
 from skerry.link.hub import HubLink
 from skerry.link.liveness import is_stale
 from skerry.link.wire import KINDS
-from skerry.messages import Birth, Hint, Lane, Presence, State, StateAck, StreamBatch, Welcome
+from skerry.messages import Birth, Hint, Lane, Presence, Row, State, StateAck, StreamBatch, Welcome
 from skerry.node import Inventory, NodeRecord
 from skerry.topics import Leaf
 
@@ -341,6 +341,19 @@ def test_leases_count_from_when_the_state_was_said_however_late_its_answer_comes
     assert of(LeasesHeld, late) == [LeasesHeld(T0.plus(5.0))]
     assert again == []
     assert [r.reason for r in of(Refuse, of_another)] == ["old_session"]
+
+
+def test_after_a_dead_time_rows_are_sent_again_with_the_first_state_that_is_acknowledged() -> None:
+    edge = an_edge()
+    edge.handle(LinkUp(), T0)
+    edge.handle(received(Welcome(session=1, term=1, command_epoch="cs")), T0)
+    row = Row(seq=1, kind="k", body=msgspec.Raw(b"{}"))
+    edge.handle(RowsRead(Lane.LIVE, 0, (row,)), T0.plus(1.0))  # lost, and nobody is told
+    (said,) = sent(Leaf.STATE, edge.handle(StateChanged(a_state()), T0.plus(7.0)))
+
+    actions = edge.handle(received(StateAck(session=1, number=said["number"])), T0.plus(7.1))
+
+    assert [read.after for read in of(ReadRows, actions) if read.lane is Lane.LIVE] == [0]
 
 
 # --- back-off and liveness ----------------------------------------------------------------------------------

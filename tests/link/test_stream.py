@@ -128,6 +128,15 @@ def test_silence_makes_it_read_again_from_the_acknowledged_mark() -> None:
     assert [a.after for a in reads(sender.tick(T0.plus(RESEND_S)))] == [0]
 
 
+def test_what_was_said_later_and_is_acknowledged_shows_that_a_batch_was_lost() -> None:
+    sender = an_open_sender()
+    sender.rows_read(RowsRead(Lane.LIVE, 0, rows(1, 5)), T0)
+    sender.rows_read(RowsRead(Lane.LIVE, 5, ()), T0)
+
+    assert reads(sender.overtaken(T0, T0.plus(1.0))) == []
+    assert [a.after for a in reads(sender.overtaken(T0.plus(1.0), T0.plus(1.1)))] == [0]
+
+
 def test_a_gap_makes_it_go_back_once_for_all_batches_behind_it() -> None:
     sender = an_open_sender()
     sender.rows_read(RowsRead(Lane.LIVE, 0, rows(1, 5)), T0)
