@@ -102,6 +102,10 @@ class MemoryBroker:
         """Start the broker again; clients come back by themselves."""
         self._is_running = True
 
+    def reaches(self, client_id: str) -> bool:
+        """Decide whether what passes between a client and the others arrives, both ways."""
+        return self._is_running and client_id not in self._partitioned | self.deaf | self.mute
+
     # --- what clients ask ------------------------------------------------------------------------------
 
     def connect(self, client: MemoryTransport) -> bool:

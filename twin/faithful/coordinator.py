@@ -81,6 +81,11 @@ class Cloud:
         self.world.end(self.process)
         self.ledger.close()
 
+    @property
+    def takes_rows(self) -> bool:
+        """It runs, and is not pressed."""
+        return self.runtime is not None and self._pressed_s is None
+
     def press(self, retry_after_s: float | None) -> None:
         """Give it more to do than it can (others' jobs, emulated), until it is given None.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import inf, nextafter
 
 from skerry.clock import WALL_FLOOR_S, Instant
 
@@ -48,7 +49,12 @@ class Machine:
 
     def world_at(self, loop_s: float) -> float:
         """Return when its timers reach loop_s, in the world's seconds, unless it goes to sleep before."""
-        return loop_s + self._slept_s
+        if not self._slept_s:
+            return loop_s
+        at = loop_s + self._slept_s
+        while at - self._slept_s < loop_s:  # rounding: a timer must be due when its moment has come
+            at = nextafter(at, inf)
+        return at
 
     def step_wall(self, seconds: float) -> None:
         """Step the wall clock, as a time server or an operator does."""

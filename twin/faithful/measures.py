@@ -41,17 +41,21 @@ class Measures:
         self.attempts = 0
         overseer.marked = self._marked
 
+    def disturbed(self, node: Node) -> None:
+        """A fault hits the node: what was measured until now says nothing any more."""
+        for since in (self._waits_since, self._drains_since, self._live_since):
+            since.pop(node.name, None)
+
     def restored(self, node: Node) -> None:
-        """A fault of the node is over: from now on its rows must flow."""
+        """The faults of the node are over: from now on its rows must flow."""
         now_s = self._world.now_s()
         if node.agent is None or not _outbox(node):
             return
         self._waits_since.setdefault(node.name, now_s)
         live = node.agent.parts.store.depth().written.get(Lane.LIVE, 0)
         self._live_since.setdefault(node.name, (now_s, live))
-        if node.name not in self._drains_since:
-            self._drains_since[node.name] = now_s
-            self._look_again(node)
+        self._drains_since[node.name] = now_s
+        self._look_again(node, now_s)
 
     def started(self, node: Node) -> None:
         """An agent was started again."""
@@ -89,18 +93,19 @@ class Measures:
         if since_s is not None:
             self._note("drain_begins_s", self._world.now_s() - since_s)
 
-    def _look_again(self, node: Node) -> None:
-        self._world.at(self._world.now_s() + LOOK_S, lambda: self._look(node))
+    def _look_again(self, node: Node, since_s: float) -> None:
+        self._world.at(self._world.now_s() + LOOK_S, lambda: self._look(node, since_s))
 
-    def _look(self, node: Node) -> None:
-        if node.agent is None:  # killed since: what it owes is measured from its next fault's end
-            self._drains_since.pop(node.name, None)
-            self._waits_since.pop(node.name, None)
-            self._live_since.pop(node.name, None)
+    def _look(self, node: Node, since_s: float) -> None:
+        if self._drains_since.get(node.name) != since_s:
+            return  # it was hit again
+        if node.agent is None:
+            self.disturbed(node)
         elif _outbox(node):
-            self._look_again(node)
+            self._look_again(node, since_s)
         else:
-            self._note("drained_s", self._world.now_s() - self._drains_since.pop(node.name))
+            del self._drains_since[node.name]
+            self._note("drained_s", self._world.now_s() - since_s)
 
 
 def missed(

@@ -41,6 +41,8 @@ def _names(stage: Stage, who: str) -> tuple[str, ...]:
 def _begin(stage: Stage, fault: faults.Fault, names: tuple[str, ...]) -> None:
     stage.note("fault", f"{type(fault).__name__} begins")
     nodes = [stage.nodes[name] for name in names]
+    for node in nodes:
+        stage.measures.disturbed(node)
     ends = _start(stage, fault, nodes)
     lasts_s = getattr(fault, "for_s", getattr(fault, "down_s", 0.0))
     if ends:
@@ -52,7 +54,8 @@ def _end(stage: Stage, fault: faults.Fault, ends: list[Ends], nodes: list[Node])
     for end in ends:
         end()
     for node in nodes:
-        stage.measures.restored(node)
+        if stage.is_in_touch(node):
+            stage.measures.restored(node)
 
 
 def _start(stage: Stage, fault: faults.Fault, nodes: list[Node]) -> list[Ends]:

@@ -132,6 +132,12 @@ class Stage:
         with on_lossy_disks(lambda path: vfs_of.get(str(path.parent))) if vfs_of else nullcontext():
             yield
 
+    def is_in_touch(self, node: Node) -> bool:
+        """Decide whether nothing of what the scenario does keeps node and coordinator apart now."""
+        network = self.world.network
+        is_connected = network.reaches(node.client_id) and network.reaches(self.cloud.client_id)
+        return is_connected and self.cloud.takes_rows and node.machine.asleep_since is None
+
     @property
     def refusals(self) -> int:
         """How often producers were told no."""
