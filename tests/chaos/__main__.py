@@ -1,4 +1,4 @@
-"""`python -m tests.chaos [fleet | queue | power | files | broken] …`: what is tortured; without a word, the fleet."""
+"""`python -m tests.chaos [fleet | queue | power | files | broken] …`: what to torture (else the fleet)."""
 
 from __future__ import annotations
 

@@ -45,7 +45,6 @@ class AgentProcess:
         self._config.write_text(_SETTINGS.format(data=self.data, socket=self._socket, more=more))
         self._clients: list[Client] = []
         self.process: subprocess.Popen[bytes] | None = None
-        self.pids: list[int] = []  #: of every process that was started
 
     def start(self, *, prefix: Sequence[str] = (), environ: Mapping[str, str] | None = None) -> Client:
         """Start it and wait until it answers.  prefix: a command that it is started under."""
@@ -55,7 +54,6 @@ class AgentProcess:
             self.process = subprocess.Popen(
                 command, cwd=self.folder, env={**os.environ, **(environ or {})}, stdout=log, stderr=log
             )
-        self.pids.append(self.process.pid)
         deadline = time.monotonic() + PATIENCE_S
         while not self._answers():
             assert self.process.poll() is None, self.log.read_text()[-2000:]

@@ -36,12 +36,17 @@ needs_time_namespace = pytest.mark.skipif(
 
 @pytest.fixture
 def agent(tmp_path: Path) -> Iterator[AgentProcess]:
+    before = shared_memory()
     agent = AgentProcess(tmp_path)
     yield agent
     agent.kill()
-    for pid in agent.pids:  # what the library shares with children, and a killed process leaves behind
-        for name in (f"faketime_shm_{pid}", f"sem.faketime_sem_{pid}"):
-            Path("/dev/shm", name).unlink(missing_ok=True)
+    for path in shared_memory() - before:
+        path.unlink(missing_ok=True)
+
+
+def shared_memory() -> set[Path]:
+    """Return what libfaketime shares between processes; those that are killed leave it behind."""
+    return set(Path("/dev/shm").glob("*faketime_*"))
 
 
 class Wall:
