@@ -39,6 +39,8 @@ from task_queue.operations import (
     Answer,
     AppendOutbox,
     Cancel,
+    CountLoss,
+    Enqueue,
     Fail,
     Finish,
     HandOver,
@@ -66,7 +68,24 @@ LEASE_S = "link.lease_s"
 SESSION_OFFSET = "link.session_offset"
 DEAD_LETTERS = "link.dead_letters"
 DEAD_LETTERS_KEPT = 50
-_MAY_FILL_OUTBOX = (AppendOutbox, OfferAgain, Finish, Fail, Park, HandOver, RefusePlacement, Cancel, Advance)
+_MAY_FILL_OUTBOX = (
+    AppendOutbox,
+    OfferAgain,
+    Finish,
+    Fail,
+    Park,
+    HandOver,
+    RefusePlacement,
+    Cancel,
+    Advance,
+    CountLoss,
+)
+
+
+def _may_fill_outbox(operation: Operation) -> bool:
+    """Decide whether there may be a row to send after it: a placement that finds no room is sent back."""
+    is_placement = isinstance(operation, Enqueue) and operation.placement is not None
+    return is_placement or isinstance(operation, _MAY_FILL_OUTBOX)
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -363,7 +382,7 @@ class Uplink:
     # --- what the rest of the agent does
 
     def _saw_commit(self, operations: Sequence[Operation], answers: Sequence[Answer]) -> None:
-        if any(isinstance(operation, _MAY_FILL_OUTBOX) for operation in operations):
+        if any(map(_may_fill_outbox, operations)):
             for lane in Lane:
                 self._handle(happened.OutboxGrew(lane))
 
