@@ -69,16 +69,16 @@ SESSION_OFFSET = "link.session_offset"
 DEAD_LETTERS = "link.dead_letters"
 DEAD_LETTERS_KEPT = 50
 _MAY_FILL_OUTBOX = (
-    AppendOutbox,
-    OfferAgain,
-    Finish,
-    Fail,
-    Park,
-    HandOver,
-    RefusePlacement,
-    Cancel,
-    Advance,
-    CountLoss,
+    AppendOutbox
+    | OfferAgain
+    | Finish
+    | Fail
+    | Park
+    | HandOver
+    | RefusePlacement
+    | Cancel
+    | Advance
+    | CountLoss
 )
 
 
