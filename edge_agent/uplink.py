@@ -68,18 +68,8 @@ LEASE_S = "link.lease_s"
 SESSION_OFFSET = "link.session_offset"
 DEAD_LETTERS = "link.dead_letters"
 DEAD_LETTERS_KEPT = 50
-_MAY_FILL_OUTBOX = (
-    AppendOutbox
-    | OfferAgain
-    | Finish
-    | Fail
-    | Park
-    | HandOver
-    | RefusePlacement
-    | Cancel
-    | Advance
-    | CountLoss
-)
+_ENDS_WITH_A_ROW = Finish | Fail | Park | HandOver | RefusePlacement | Cancel
+_MAY_FILL_OUTBOX = AppendOutbox | OfferAgain | Advance | CountLoss | _ENDS_WITH_A_ROW
 
 
 def _may_fill_outbox(operation: Operation) -> bool:
