@@ -8,6 +8,7 @@ no one's: what it still holds was deleted or lives elsewhere by now. Knows no ta
 from __future__ import annotations
 
 import os
+import struct
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ _LOCK_BYTE = 0x40000000
 #: A larger row is no row of ours, bytes.
 _ROW_LIMIT = 32 * 1024 * 1024
 _DEPTH_LIMIT = 24
+_ENTRY = struct.Struct(">BI")
 _NOBODY = 0xFFFFFFFF
 
 
@@ -83,16 +85,28 @@ class RawPages:
         return page + 1 if page == _LOCK_BYTE // self._size + 1 else page
 
     def _read_map(self) -> None:
-        mapped, content = 0, b""
-        for number in range(3, self.count + 1):
-            at = self._map_page(number)
-            if at != mapped:
-                mapped, content = at, self.page(at)
-            offset = 5 * (number - at - 1)
-            if offset >= 0 and number != at:
-                self._kinds[number] = content[offset]
-                parent = int.from_bytes(content[offset + 1 : offset + 5], "big")
-                self._parents[number] = parent if 0 < parent <= self.count else 0
+        """Take over the pointer map: five bytes for each page behind a page of the map."""
+        stride = self._size // 5
+        at = 2
+        while at <= self.count:
+            told = min(stride, self.count - at)
+            page = self.page(self._map_page(at))
+            entries = list(_ENTRY.iter_unpack(page[: 5 * told]))
+            self._kinds[at + 1 : at + 1 + told] = bytes(kind for kind, _ in entries)
+            most = self.count
+            parents = array("I", [parent if parent <= most else 0 for _, parent in entries])
+            self._parents[at + 1 : at + 1 + told] = parents
+            at += stride + 1
+
+    def has_unexplained(self) -> bool:
+        """Decide whether there is a page of which the map says nothing sensible."""
+        if self.count < 3:
+            return False
+        maps = len(range(2, self.count + 1, self._size // 5 + 1))
+        told = sum(self._kinds.count(kind) for kind in range(_ROOT, _BRANCH + 1))
+        return told + maps + 1 < self.count or any(
+            kind == _BRANCH and not self.owner(number) for number, kind in enumerate(self._kinds)
+        )
 
     def believe_roots(self, upto: int) -> list[int]:
         """Return the roots of all trees: what the map says, and pages up to here of which it says nothing.

@@ -115,7 +115,8 @@ def remains_of(raw: RawPages, versions: Sequence[dict[str, Shape]], trees: int =
     versions: the tables of each version, the first first.  trees: tables and indexes of the newest.
     """
     named = dict(_named_roots(raw))
-    raw.adopt(tuple({1, *named.values(), *raw.believe_roots(trees + 2)}))
+    if raw.has_unexplained():
+        raw.adopt(tuple({1, *named.values(), *raw.believe_roots(trees + 2)}))
     pages = raw.trees()
     version = _said_version(raw, named, versions)
     if version:

@@ -41,7 +41,7 @@ from task_queue.watermarks import Usage
 
 _T = TypeVar("_T")
 #: How long commits wait for rows of a damaged file: most queues are brought over whole by then. Seconds.
-SALVAGE_AT_ONCE_S = 2.0
+SALVAGE_AT_ONCE_S = 1.0
 #: One slice of what is left then, between commits. Seconds.
 SALVAGE_SLICE_S = 0.05
 _log = logging.getLogger(__name__)
