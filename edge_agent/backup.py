@@ -26,6 +26,7 @@ from skerry.lock import DirectoryLock
 from task_queue.backup import copy_in_use, make_ready, why_unusable
 from task_queue.inspection import StoppedQueue, schema_known
 from task_queue.limits import Limits
+from task_queue.salvage import PROGRESS
 
 DATABASE = "queue.db"
 MANIFEST = "manifest.json"
@@ -75,6 +76,11 @@ def _check_room(database: Path, folder: Path, keep_free_bytes: int) -> None:
 def _manifest(copy: Path, node: str, wall_s: float, contents: Sequence[tuple[str, int]]) -> BackupManifest:
     queue = StoppedQueue(copy)
     try:
+        if queue.meta(PROGRESS) is not None:
+            raise BackupError(
+                "the queue is being brought back from a damaged file, a backup would lack what is still to come: "
+                "try again in a while (while the agent is stopped nothing comes back: start it first)"
+            )
         depth = queue.depth()
         return BackupManifest(
             made_wall_s=wall_s,

@@ -26,7 +26,7 @@ from task_queue.task import State
 
 #: One request waits at most this long; a client that wants more asks again.
 WAIT_LIMIT_S = 60.0
-_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}.*")
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}[!-~]*")
 
 
 class GetQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +83,14 @@ def _with_headers(task: TaskSpec, request: web.Request) -> TaskSpec:
         raise SpecError("the header Idempotency-Key and the field differ", field="idempotency_key")
     if key is not None and not 1 <= len(key) <= 128:
         raise SpecError("the header Idempotency-Key has 1 to 128 characters", field="idempotency_key")
+    if key is not None and not _is_utf_8(key):
+        raise SpecError("the header Idempotency-Key is not valid UTF-8", field="idempotency_key")
     return traced(msgspec.structs.replace(task, idempotency_key=key), request)
+
+
+def _is_utf_8(text: str) -> bool:
+    """Whether a header's bytes were text: those that were not are kept as lone surrogates."""
+    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def traced(task: TaskSpec, request: web.Request) -> TaskSpec:

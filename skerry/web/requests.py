@@ -29,6 +29,8 @@ async def read_body(request: web.Request, limit_bytes: int = BODY_LIMIT_BYTES) -
     try:
         async with asyncio.timeout(BODY_TIME_S):
             return await _read(request, limit_bytes)
+    except web.RequestPayloadError as error:
+        raise problem(400, f"the body cannot be read: {' '.join(str(error).split())}") from error
     except TimeoutError as error:
         raise problem(408, f"the body did not arrive within {BODY_TIME_S:g} s") from error
 

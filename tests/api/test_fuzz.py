@@ -93,3 +93,25 @@ def test_producers_that_send_anything_are_answered_and_the_next_good_task_is_acc
     assert set(answers) <= {201, 400, 413, 422}, sorted(set(answers))
     assert answers.count(201) >= 3
     assert answers.count(413) >= 2
+
+
+@pytest.mark.parametrize(
+    ("header", "status", "words"),
+    [
+        (("Idempotency-Key", b"\xff\xfe"), 422, "UTF-8"),
+        (("traceparent", b"00-" + b"a" * 32 + b"-" + b"b" * 16 + b"-01\xff"), 201, ""),
+        (("Content-Encoding", b"gzip"), 400, "content-encoding"),
+    ],
+)
+def test_a_header_that_is_no_text_or_not_true_is_answered_as_the_mistake_that_it_is(
+    thread: ServerThread, header: tuple[str, bytes], status: int, words: str
+) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", thread.ports[0], timeout=20)
+    headers = {"Authorization": "Bearer t", header[0]: header[1]}
+    connection.request("POST", "/v1/tasks", body=GOOD, headers=headers)
+    answer = connection.getresponse()
+    content = answer.read().decode()
+    connection.close()
+
+    assert answer.status == status, content
+    assert words in content

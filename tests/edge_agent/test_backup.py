@@ -238,3 +238,31 @@ def test_a_copy_of_a_newer_schema_is_refused(tmp_path: Path) -> None:
     db.close()
 
     assert "schema version" in why_unusable(tmp_path / "copy.db", schema_known())[0]
+
+
+def test_no_backup_is_made_of_a_queue_that_still_comes_back_from_a_damaged_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    q = a_queue(home, tasks=2000)
+    q.store.tidy()
+    q.store.close()
+    with (home / DATABASE).open("r+b") as file:
+        db = apsw.Connection(str(home / DATABASE), flags=apsw.SQLITE_OPEN_READONLY)
+        ((root, size),) = db.execute(
+            "SELECT rootpage, page_size FROM sqlite_schema, pragma_page_size WHERE name = 'task'"
+        )
+        db.close()
+        file.seek((root - 1) * size)
+        file.write(bytes(size))
+    monkeypatch.setattr("task_queue.sqlite_store.SALVAGE_AT_ONCE_S", 0.0)
+    q = QueueDriver(sqlite_opener(home))
+
+    with pytest.raises(BackupError, match="would lack"):
+        archive(q, home, tmp_path / "early.zip")
+    while q.store.tidy():
+        pass
+    archive(q, home, tmp_path / "whole.zip")
+
+    assert not (tmp_path / "early.zip").exists()
+    assert verify(tmp_path / "whole.zip").manifest.tasks == {"ready": 2000}
