@@ -78,7 +78,7 @@ def _manifest(copy: Path, node: str, wall_s: float, contents: Sequence[tuple[str
     try:
         if queue.meta(PROGRESS) is not None:
             raise BackupError(
-                "the queue is being brought back from a damaged file, a backup would lack what is still to come: "
+                "the queue is being brought back from a damaged file, a backup would lack what is to come: "
                 "try again in a while (while the agent is stopped nothing comes back: start it first)"
             )
         depth = queue.depth()
