@@ -23,6 +23,7 @@ _HOLDS: dict[str, tuple[type, ...]] = {
     "BLOB": (bytes,),
 }
 _SAMPLE = 40
+_KINDS = {INDEX_LEAF, INDEX_NODE, TABLE_LEAF, TABLE_NODE}
 #: Indexes that name tasks, and what their entries look like beside the row's number.
 BY_ID, BY_KEY = "sqlite_autoindex_task_1", "task_request"
 _ENTRIES: dict[str, Callable[[list[Value]], bool]] = {
@@ -168,9 +169,10 @@ def _guess_roots(raw: RawPages, remains: Remains, known: dict[str, Shape]) -> Re
 
 def _is_index(raw: RawPages, pages: array[int], is_entry: Callable[[list[Value]], bool]) -> bool:
     """Decide by a sample whether a tree is an index whose entries are told apart so."""
-    if raw.kind(pages[0]) not in (INDEX_LEAF, INDEX_NODE):
+    kinds = {raw.kind(page) for page in pages[:_SAMPLE]} & _KINDS
+    if not kinds <= {INDEX_LEAF, INDEX_NODE}:
         return False
-    rows = [row[1] for page in pages[:2] for row in raw.rows(page) if row is not None][:_SAMPLE]
+    rows = [row[1] for page in pages[:_SAMPLE] for row in raw.rows(page) if row is not None][:_SAMPLE]
     return bool(rows) and all(len(row) == 2 and isinstance(row[1], int) and is_entry(row) for row in rows)
 
 
@@ -178,8 +180,10 @@ def _fits(raw: RawPages, pages: array[int], shape: Shape) -> bool:
     """Decide whether a sample of a tree's rows could be a table's, most of them."""
     seen = fitting = 0
     for number in pages:
-        is_table = raw.kind(number) in (TABLE_LEAF, TABLE_NODE)
-        if is_table != shape.has_row_ids:
+        kind = raw.kind(number)
+        if kind not in _KINDS:
+            continue  # it cannot be read: the others tell
+        if (kind in (TABLE_LEAF, TABLE_NODE)) != shape.has_row_ids:
             return False
         for row in raw.rows(number):
             seen += 1
