@@ -48,6 +48,7 @@ class LossyDisk(apsw.VFS):
         self.files.clear()
 
     def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> LossyFile:
+        """See apsw.VFS. A name whose removal is not safe yet: a new file beside what the disk still holds."""
         path = name.filename() if isinstance(name, apsw.URIFilename) else str(name)
         known = self.files.get(path)
         if known is None:
@@ -59,6 +60,7 @@ class LossyDisk(apsw.VFS):
         return LossyFile(self, path, name, flags)
 
     def xDelete(self, filename: str, syncdir: bool) -> None:
+        """See apsw.VFS."""
         self.before_step("remove")
         super().xDelete(filename, syncdir)
         if filename in self.files:
@@ -93,16 +95,19 @@ class LossyFile(apsw.VFSFile):
         super().__init__("", name, flags)
 
     def xWrite(self, data: bytes, offset: int) -> None:
+        """See apsw.VFSFile: readers see it, the disk has yet to."""
         self._disk.before_step("write")
         super().xWrite(data, offset)
         self._disk.files[self._path].pending.append((offset, bytes(data)))
 
     def xTruncate(self, size: int) -> None:
+        """See apsw.VFSFile."""
         self._disk.before_step("truncate")
         super().xTruncate(size)
         self._disk.files[self._path].pending.append((size, None))
 
     def xSync(self, flags: int) -> None:
+        """See apsw.VFSFile: what was written so far survives a cut."""
         # The real disk is not asked: whether this one keeps its bytes is what it remembers.
         self._disk.before_step("sync")
         kept = self._disk.files[self._path]
