@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import zlib
 from collections import deque
+from functools import partial
 
 from cloud_coordinator.core import intake, register
 from cloud_coordinator.core.actions import Report, Say
 from cloud_coordinator.core.turn import NodeNow, Turn
+from cloud_coordinator.ledger.port import Ledger
 from skerry.link.actions import (
     Action,
     Alarm,
@@ -111,7 +113,7 @@ class Links:
                 node.record,
                 term=turn.term,
                 command_epoch=ledger.epoch,
-                mark_of=lambda epoch, lane: ledger.mark(name, epoch, lane).upto,
+                mark_of=partial(_mark_of, ledger, name),
                 heads={lane: ledger.head(name, lane).last for lane in Lane},
                 version=self._version,
                 state_interval_s=turn.limits.state_interval_s,
@@ -159,3 +161,7 @@ class Links:
 def _apply(turn: Turn, name: str, action: ApplyRows) -> Applied:
     intake.apply_rows(turn, name, action.epoch, action.lane, action.rows, action.upto)
     return Applied(action.epoch, action.lane, action.upto)
+
+
+def _mark_of(ledger: Ledger, name: str, epoch: str, lane: Lane) -> int:
+    return ledger.mark(name, epoch, lane).upto

@@ -15,6 +15,7 @@ from skerry.cli.output import duration, print_fields, print_json, print_table
 from skerry.cli.root import Group
 
 if TYPE_CHECKING:
+    from twin.faithful.exhaustive_values import Checked
     from twin.faithful.run import Report
 
 app = typer.Typer(
@@ -102,6 +103,59 @@ def replay(
         )
     if replayed.divergence is not None:
         raise typer.Exit(Exit.FAILED)
+
+
+@app.command()
+def check(
+    *,
+    tasks: Annotated[str, typer.Option(help="What the two tasks are: across, mixed, once, or all.")] = "all",
+    depth: Annotated[int, typer.Option(min=1, help="Steps beyond each state of the undisturbed run.")] = 3,
+    faults: Annotated[int, typer.Option(min=0, help="Crashes and repetitions on one path, at most.")] = 1,
+    waits: Annotated[int, typer.Option(min=0, help="How often time passes on one path, at most.")] = 1,
+    json: Json = False,
+) -> None:
+    """Check every interleaving of two agents, two tasks and a coordinator; exits with 1 for a broken law.
+
+    Crashes, losses, repetitions and every order of messages, on the real cores, up to a depth.
+
+    Example: skerry twin check --depth 4
+    """
+    from twin.faithful.exhaustive_run import check_tasks
+    from twin.faithful.exhaustive_values import Bounds
+
+    found = check_tasks(
+        tasks, Bounds(depth=depth, faults=faults, waits=waits), progress=None if json else _depths()
+    )
+    if json:
+        print_json(found)
+    else:
+        for checked in found:
+            _show_check(checked)
+    if any(checked.broken for checked in found):
+        raise typer.Exit(Exit.FAILED)
+
+
+def _depths() -> Callable[[int, int], None] | None:
+    if not sys.stderr.isatty():
+        return None
+    return lambda depth, states: print(f"depth {depth}: {states} states", file=sys.stderr, flush=True)
+
+
+def _show_check(checked: Checked) -> None:
+    print_fields(
+        {
+            "tasks": checked.tasks,
+            "depth": f"{checked.depth} steps beyond each of {checked.stations} states",
+            "bounds": f"{checked.bounds.faults} faults and {checked.bounds.waits} waits on one path",
+            "states": f"{checked.states}, by {checked.transitions} transitions",
+            "on the real cores": f"{checked.steps_run} steps, {checked.part_states} states of single parts",
+            "followed to the end": f"{checked.fair} states",
+            "time": duration(checked.wall_s),
+            "broken": checked.broken or "nothing",
+        }
+    )
+    for number, step in enumerate(checked.trace, start=1):
+        typer.echo(f"{number:4}  {step}")
 
 
 def _progress() -> Callable[[float, float], None] | None:

@@ -1,0 +1,31 @@
+"""Running exhaustive checks, one kind of tasks after the other, without a word from the parts in the log."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from twin.faithful.exhaustive import Search
+from twin.faithful.exhaustive_setting import TASKS, make_setting
+from twin.faithful.exhaustive_values import Bounds, Checked
+
+
+def check_tasks(
+    tasks: str, bounds: Bounds, *, progress: Callable[[int, int], None] | None = None
+) -> list[Checked]:
+    """Return what came of checking one kind of tasks, or all.  Raises SpecError for an unknown kind."""
+    with _unheard():
+        names = tuple(TASKS) if tasks == "all" else (tasks,)
+        return [Search(make_setting(name), bounds).run(progress) for name in names]
+
+
+@contextmanager
+def _unheard() -> Iterator[None]:
+    """Keep the parts from warning of what is done to them on purpose, thousands of times."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
