@@ -64,6 +64,7 @@ class PolicyHolder:
         self._commit, self._clock, self._rng = commit, clock, rng
         self._loading: asyncio.Task[None] | None = None
         self._committer: asyncio.Task[None] | None = None
+        self._stirred = asyncio.Event()  #: without a trial, only what stirs it leaves something to write
 
     def start(self) -> None:
         """Take up what was held, and an order that came in the last moment of the process before."""
@@ -123,6 +124,7 @@ class PolicyHolder:
         before, old = self.core.gate, self.core.held.policy
         order = msgspec.convert(value, ActivatePolicy)
         self.core.order(order, seed=self._rng.getrandbits(48))
+        self._stirred.set()
         if self.core.gate is not before:
             self._decider.trial = None
             if old and old != self.core.held.policy:
@@ -144,9 +146,11 @@ class PolicyHolder:
         found = await asyncio.to_thread(_load_actor, path, manifest, self._trusted_key)
         if isinstance(found, str):
             self.core.refuse(found)
+            self._stirred.set()
             self._blobs.unpin(manifest.file_hash)
             return
         self.core.loaded()
+        self._stirred.set()
         if self.core.gate.has_candidate:
             self._decider.trial = PolicyTrial(self.core.gate, found, _own_seconds)
 
@@ -164,10 +168,14 @@ class PolicyHolder:
 
     async def _keep_committing(self) -> None:
         while True:
+            self._stirred.clear()
             try:
                 await self._write()
             except StorageFailed as error:
                 log.warning("the policy's figures are kept later: %s", error)
+                self._stirred.set()
+            if self._decider.trial is None:
+                await self._stirred.wait()
             await asyncio.sleep(COMMIT_EVERY_S)
 
     async def _keep(self) -> None:

@@ -78,8 +78,8 @@ def take_answer(turn: Turn, operation: Operation, answer: Answer, decide: Decide
             pass
 
 
-def _notify(turn: Turn, answer: Changed) -> None:
-    if answer.state in FINAL:
+def _notify(turn: Turn, answer: Changed, *, may_unblock: bool = True) -> None:
+    if may_unblock and answer.state in FINAL:
         turn.state.want_claim = True  # the next task with its ordering key may be ready now
     turn.act(Notify(task_id=answer.task_id, state=answer.state))
 
@@ -132,9 +132,12 @@ def _left(turn: Turn, operation: Operation, answer: Answer) -> None:
     state = turn.state
     assert isinstance(operation, _LEAVING)
     entry = state.entries.get(operation.task_id)
+    # An end makes nothing ready unless others wait for its key: a claim would find what the last one left.
+    is_alone = entry is not None and entry.task.ordering_key is None
+    may_unblock = not (is_alone and isinstance(answer, Changed) and answer.state in FINAL)
     match answer:
         case Changed():
-            _notify(turn, answer)
+            _notify(turn, answer, may_unblock=may_unblock)
             if answer.state is TaskState.DELAYED and isinstance(operation, Fail):
                 look_again_by(turn, operation.retry_after_s)
         case Refused(reason="too_large") if isinstance(operation, Finish) and entry is not None:
@@ -147,9 +150,10 @@ def _left(turn: Turn, operation: Operation, answer: Answer) -> None:
             state.count(f"refused_{answer.reason}")
         case _:
             pass
+    wants_claim = state.want_claim or may_unblock
     if entry is not None and entry.phase not in ALIVE:
         _release(turn, entry)
-    state.want_claim = True
+    state.want_claim = wants_claim
 
 
 def _fail_too_large(turn: Turn, operation: Finish, answer: Refused) -> None:

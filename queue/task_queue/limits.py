@@ -10,7 +10,8 @@ from skerry.task import DOCUMENT_LIMIT_BYTES
 
 MIB = 1024 * 1024
 #: How hard a commit is written down. What each level loses at a power cut: docs/explanation/queue-promises.md
-Synchronous = Literal["full", "normal"]
+#: "off" never waits for a disk: for worlds without power cuts (the twin). No setting of an agent names it.
+Synchronous = Literal["full", "normal", "off"]
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 from typing import Generic, NamedTuple, TypeVar
 
@@ -53,12 +52,6 @@ class Mailbox(Generic[_Tag]):
     def _act(self, act: Callable[[], None]) -> None:
         self._is_due = False
         act()
-
-
-def letter_of(tag: _Tag, operations: Sequence[Operation], future: Future[list[Answer]]) -> Letter[_Tag]:
-    """Return what a future that is done says, as a letter."""
-    error = future.exception()
-    return Letter(tag, operations, None if error is not None else future.result(), error)
 
 
 def settle(waiting: asyncio.Future[list[Answer]], letter: Letter[_Tag]) -> None:

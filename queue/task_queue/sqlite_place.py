@@ -6,6 +6,7 @@ what is acknowledged then is lost. Knows nothing of tables.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import apsw
@@ -22,8 +23,8 @@ class Place:
     def __init__(self, path: Path) -> None:
         """Remember both files. Call it when the connection has written something."""
         self._path = path
-        self._log = path.with_name(path.name + "-wal")
-        self._opened = (_identity(path), _identity(self._log))
+        self._files = (str(path), f"{path}-wal")  # looked at with each commit, so it is made cheap
+        self._opened = tuple(_identity(name) for name in self._files)
 
     def lacks(self) -> tuple[str, ...]:
         """Return the names of the files that are gone, none when all is as it was.
@@ -31,16 +32,16 @@ class Place:
         Raises StorageFailed when another file stands in the place of one: nothing may be written over it.
         """
         lacking: list[str] = []
-        for path, then in zip((self._path, self._log), self._opened, strict=True):
-            now = _identity(path)
+        for name, then in zip(self._files, self._opened, strict=True):
+            now = _identity(name)
             if now == then or then is None:
                 continue
             if now is not None:
                 raise StorageFailed(
-                    f"{path} was replaced by another file while it was in use: nothing more is written to "
+                    f"{name} was replaced by another file while it was in use: nothing more is written to "
                     "it; put the right one in place and restart the agent"
                 )
-            lacking.append(path.name)
+            lacking.append(os.path.basename(name))
         return tuple(lacking)
 
     def put_back(self, db: apsw.Connection) -> None:
@@ -48,7 +49,7 @@ class Place:
 
         Connections must be closed and opened anew after it.
         """
-        if _identity(self._path) is not None:
+        if _identity(str(self._path)) is not None:
             return  # only the log is gone: closing the last connection writes it into the file
         copy = self._path.with_name(self._path.name + ".rescue")
         for leftover in copy.parent.glob(copy.name + "*"):
@@ -69,9 +70,9 @@ def _copy(db: apsw.Connection, path: Path) -> None:
         target.close()
 
 
-def _identity(path: Path) -> _Identity | None:
+def _identity(path: str) -> _Identity | None:
     try:
-        stat = path.stat()
+        stat = os.stat(path)
     except OSError:
         return None
     return (stat.st_dev, stat.st_ino)

@@ -185,8 +185,11 @@ class Node:
         plan, clock = self.plan, self.machine
         recorder = RecorderSettings(max_bytes=plan.recorder_bytes)
         settings = msgspec.structs.replace(plan.settings, data_dir=str(self.home), recorder=recorder)
+        limits = plan.limits
+        if self.power is None:  # nothing can be lost with a machine's power: no real disk is waited for
+            limits = msgspec.structs.replace(limits, synchronous="off")
         store = SqliteStore.open(
-            self.home / "queue.db", now=clock.now(), wall_s=clock.wall_s, reports=True, limits=plan.limits
+            self.home / "queue.db", now=clock.now(), wall_s=clock.wall_s, reports=True, limits=limits
         )
         self.writer = VirtualWriter(store, clock, loop)
         self.writer.committed = lambda ops, answers: self.committed(self, ops, answers)

@@ -35,7 +35,7 @@ class EmulatedExecutor:
         self._device = device
         self._behave = behave
         self._effect = effect
-        self._cancels: dict[str, asyncio.Event] = {}
+        self._runs: dict[str, asyncio.Future[bool]] = {}  #: task → whether its attempt is cut short
 
     @property
     def device(self) -> Device:
@@ -46,13 +46,18 @@ class EmulatedExecutor:
         """See Executor."""
         behaviour = self._behave(job)
         self._effect(job, "begins")
-        cancelled = self._cancels[job.task_id] = asyncio.Event()
         takes_s = min(behaviour.takes_s, job.max_runtime_s)
+        loop = asyncio.get_running_loop()
+        over: asyncio.Future[bool] = loop.create_future()
+        if not behaviour.is_deaf:
+            self._runs[job.task_id] = over
+        end = loop.call_later(takes_s, _set, over, False)
         try:
-            if await self._is_cut_short(cancelled, takes_s, is_deaf=behaviour.is_deaf):
+            if await over:
                 return Report(status="cancelled", error="cancelled")
         finally:
-            self._cancels.pop(job.task_id, None)
+            end.cancel()
+            self._runs.pop(job.task_id, None)
         if takes_s < behaviour.takes_s:
             return Report(status="timed_out", error=f"it ran for {takes_s:g} s", runtime_s=takes_s)
         if behaviour.status == "succeeded":
@@ -63,22 +68,17 @@ class EmulatedExecutor:
             runtime_s=takes_s,
         )
 
-    async def _is_cut_short(self, cancelled: asyncio.Event, takes_s: float, *, is_deaf: bool) -> bool:
-        if is_deaf:
-            await asyncio.sleep(takes_s)
-            return False
-        try:
-            await asyncio.wait_for(cancelled.wait(), takes_s)
-        except TimeoutError:
-            return False
-        return True
-
     def cancel(self, task_id: str) -> None:
         """See Executor."""
-        if task_id in self._cancels:
-            self._cancels[task_id].set()
+        if task_id in self._runs:
+            _set(self._runs[task_id], True)
 
     async def stop(self) -> None:
         """See Executor."""
-        for cancelled in self._cancels.values():
-            cancelled.set()
+        for over in self._runs.values():
+            _set(over, True)
+
+
+def _set(over: asyncio.Future[bool], is_cut_short: bool) -> None:
+    if not over.done():
+        over.set_result(is_cut_short)

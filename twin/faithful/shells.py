@@ -9,13 +9,14 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from cloud_coordinator.writer import Answer as CoreAnswer
 from cloud_coordinator.writer import CoreThread, Job
 from skerry.clock import Clock
 from skerry.errors import QueueError, StorageFailed
-from task_queue.mailbox import Mailbox, letter_of
+from task_queue.mailbox import Letter, Mailbox
 from task_queue.operations import Answer, Operation
 from task_queue.store import Store
 from task_queue.writer import StoreWriter
@@ -32,6 +33,10 @@ COMMIT_S = 0.004
 ANSWER_S = 0.0005
 
 
+#: Operations, and who is told: a mailbox under a tag, or a future that takes the tag's place.
+_Submission = tuple[Sequence[Operation], Mailbox[Any] | None, Any]
+
+
 class VirtualWriter(StoreWriter):
     """A StoreWriter without a thread: what comes while a commit is on its way shares the next one."""
 
@@ -40,7 +45,7 @@ class VirtualWriter(StoreWriter):
         self._store = store
         self._clock = clock
         self._loop = loop
-        self._queue: deque[tuple[Sequence[Operation], Future[list[Answer]]]] = deque()
+        self._queue: deque[_Submission] = deque()
         self._is_syncing = False
         self._is_dead = False
         self.broken: Future[None] = Future()
@@ -52,18 +57,21 @@ class VirtualWriter(StoreWriter):
 
     def submit(self, ops: Sequence[Operation]) -> Future[list[Answer]]:
         """See StoreWriter."""
-        if self._is_dead:
-            raise QueueError("the queue is closing: nothing more is accepted")
         future: Future[list[Answer]] = Future()
-        self._queue.append((ops, future))
-        if not self._is_syncing:
-            self._is_syncing = True
-            self._loop.call_later(self.commit_s(), self._sync)
+        self._take_in((ops, None, future))
         return future
 
     def hand_over(self, ops: Sequence[Operation], mailbox: Mailbox[_T], tag: _T) -> None:
         """See StoreWriter."""
-        self.submit(ops).add_done_callback(lambda done: mailbox.post([letter_of(tag, ops, done)]))
+        self._take_in((ops, mailbox, tag))
+
+    def _take_in(self, submission: _Submission) -> None:
+        if self._is_dead:
+            raise QueueError("the queue is closing: nothing more is accepted")
+        self._queue.append(submission)
+        if not self._is_syncing:
+            self._is_syncing = True
+            self._loop.call_later(self.commit_s(), self._sync)
 
     def read(self, ask: Callable[[Store], _T]) -> Future[_T]:
         """See StoreWriter."""
@@ -88,32 +96,44 @@ class VirtualWriter(StoreWriter):
         self._is_syncing = False
         batch, self._queue = list(self._queue), deque()
         if batch and not self._is_dead:
-            self._commit(batch)
+            self._write(batch)
 
-    def _commit(self, batch: list[Any]) -> None:
+    def _write(self, batch: list[_Submission]) -> None:
         """See StoreWriter: one that fails alone fails for itself only."""
-        merged = [op for ops, _ in batch for op in ops]
+        merged = [op for ops, _, _ in batch for op in ops] if len(batch) > 1 else batch[0][0]
         try:
             if why := self.refuses():
                 raise StorageFailed(why)
             answers = self._store.apply(merged, now=self._clock.now())
         except Exception as error:
             if len(batch) == 1:
-                self._loop.call_later(ANSWER_S, batch[0][1].set_exception, error)
+                self._loop.call_later(ANSWER_S, _settle, batch, None, error)
                 return
             for waiting in batch:
-                self._commit([waiting])
+                self._write([waiting])
             return
         if self.is_off():
             return
         self.committed(merged, answers)
-        self._loop.call_later(ANSWER_S, _answer, batch, answers)
+        self._loop.call_later(ANSWER_S, _settle, batch, answers)
 
 
-def _answer(batch: list[Any], answers: Sequence[Answer]) -> None:
-    rest = iter(answers)
-    for ops, future in batch:
-        future.set_result([next(rest) for _ in ops])
+def _settle(
+    batch: list[_Submission], answers: Sequence[Answer] | None, error: BaseException | None = None
+) -> None:
+    """Tell every submitter of a commit what became of it, in one delivery for each mailbox."""
+    rest = iter(answers or ())
+    posts: dict[Mailbox[Any], list[Letter[Any]]] = {}
+    for ops, mailbox, tag in batch:
+        own = None if answers is None else list(islice(rest, len(ops)))
+        if mailbox is not None:
+            posts.setdefault(mailbox, []).append(Letter(tag, ops, own, error))
+        elif own is None:
+            tag.set_exception(error)
+        else:
+            tag.set_result(own)
+    for mailbox, letters in posts.items():
+        mailbox.post(letters)
 
 
 class VirtualCoreThread(CoreThread):
