@@ -14,7 +14,10 @@ from devices.settings import ChildSettings, DeviceSettings
 from edge_agent.runtime import Agent
 from edge_agent.runtime_build import open_parts
 from edge_agent.settings import AgentSettings, LimitSettings, NodeSettings, RulesSettings
+from skerry.identity import Enrolment, PrivateKey
+from skerry.transport.memory import MemoryBroker, MemoryTransport
 from skerry.transport.port import Transport
+from tests.edge_agent.net import FLEET, NODE, Connect, Coordinator, Net
 
 RunAgent = Callable[..., AbstractAsyncContextManager[Agent]]
 
@@ -53,3 +56,30 @@ def run_agent(agent_settings: AgentSettings) -> RunAgent:
             parts.lock.release()
 
     return run
+
+
+@pytest.fixture
+def connect(run_agent: RunAgent, agent_settings: AgentSettings) -> Connect:
+    """Runs an enrolled agent with its coordinator."""
+    key = PrivateKey.generate()
+    node_key = PrivateKey.load_or_create(agent_settings.key_path)
+    Enrolment(
+        fleet=FLEET,
+        node=NODE,
+        region="north",
+        coordinator_url="http://127.0.0.1:9",  # nothing listens there: content cannot be fetched
+        coordinator_public_key=key.public_hex,
+        broker_url="mqtt://127.0.0.1:9",
+    ).save(agent_settings.enrolment_path)
+    broker = MemoryBroker()
+
+    @asynccontextmanager
+    async def net() -> AsyncIterator[Net]:
+        transport = MemoryTransport(broker, client_id=NODE)
+        coordinator = Coordinator(broker, key, bytes.fromhex(node_key.public_hex))
+        async with run_agent(transport=transport) as agent:
+            yield Net(agent, broker, coordinator)
+        # A repetition on the wire is refused by design; anything else would be a fault of the uplink.
+        assert set(coordinator.refused) <= {"replayed", "old_session"}
+
+    return net

@@ -11,9 +11,7 @@ from edge_agent.settings import AgentSettings, QueueSettings
 from skerry.messages import Lane, LossReported
 from task_queue import losses
 from task_queue.operations import AppendOutbox
-from tests.edge_agent.test_uplink import Connect, Net, connect, is_welcomed
-
-__all__ = ["connect"]  # the fixture
+from tests.edge_agent.net import Connect, Net, is_welcomed
 
 
 @pytest.fixture

@@ -12,9 +12,7 @@ import pytest
 
 from edge_agent.settings import AgentSettings, TrainingSettings
 from skerry.messages import FederationReply, FederationRequest
-from tests.edge_agent.test_uplink import Connect, Net, connect, is_welcomed
-
-__all__ = ["connect"]  # the fixture
+from tests.edge_agent.net import Connect, Net, is_welcomed
 
 _CHILD = f"""#!{sys.executable}
 import json, pathlib, sys
