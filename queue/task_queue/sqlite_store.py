@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, TypeVar, cast
+from typing import Any, Self, TypeVar
 
 import apsw
 import msgspec
@@ -153,10 +153,10 @@ class SqliteStore:
         self._book = book_of(self._saved_book)
 
     def _store_row(self) -> tuple[str, int, str]:
-        epoch, session, book = cast(
-            "tuple[str, int, str]", self._db.execute(self._sql["store"]).fetchall()[0]
-        )
-        return epoch, session, book
+        epoch, session, book = self._db.execute(self._sql["store"]).fetchall()[0]
+        if isinstance(epoch, str) and isinstance(session, int) and isinstance(book, str):
+            return epoch, session, book
+        raise StoreDamaged(f"{self._path}: the store's own row holds what it never does")
 
     def _begin_session(self, now: Instant) -> None:
         with translated(self._path):
