@@ -161,7 +161,7 @@ def restore(
     """
     if not file.is_file():
         raise BackupError(f"there is no backup {file}")
-    with DirectoryLock(home):
+    with _lock(home):
         there = _queue_files(home)
         if there and not replace:
             raise BackupError(
@@ -185,6 +185,13 @@ def restore(
         set_aside="" if aside is None else str(aside),
         missing_contents=tuple(missing),
     )
+
+
+def _lock(home: Path) -> DirectoryLock:
+    try:
+        return DirectoryLock(home)
+    except OSError as error:
+        raise BackupError(f"{home} cannot be used as a data directory: {error.strerror}") from error
 
 
 def _queue_files(home: Path) -> list[Path]:

@@ -31,7 +31,7 @@ from skerry.documents import (
 from skerry.endpoint import Endpoint, find_agent
 from skerry.errors import BlobError, BlobNotFound, QueueFull, ServiceUnreachable, TaskFailed, WaitTimedOut
 from skerry.http import HttpConnection, decode
-from skerry.ids import content_hash
+from skerry.ids import content_hash, parse_task_id
 from skerry.messages import Outcome
 from skerry.problem import ProblemError
 from skerry.task import TaskSpec, convert_task
@@ -126,7 +126,8 @@ class Client(QueueCalls):
         room_timeout_s: how long to wait and ask again when the queue is full.  Raises QueueFull after that.
         """
         spec = task if isinstance(task, TaskSpec) else convert_task(task)
-        key = idempotency_key or spec.idempotency_key or secrets.token_hex(16)
+        given = spec.idempotency_key if idempotency_key is None else idempotency_key
+        key = secrets.token_hex(16) if given is None else given
         body = msgspec.json.encode(msgspec.structs.replace(spec, idempotency_key=key))
         deadline = time.monotonic() + room_timeout_s
         while True:
@@ -146,15 +147,16 @@ class Client(QueueCalls):
 
     def get(self, task_id: str) -> TaskView:
         """Return a task.  Raises TaskNotFound."""
-        return self._http.json(TaskView, "GET", f"/v1/tasks/{task_id}")
+        return self._http.json(TaskView, "GET", f"/v1/tasks/{parse_task_id(task_id)}")
 
     def wait(self, task_id: str, timeout_s: float | None = None) -> TaskView:
         """Return a task once it has ended.  Raises WaitTimedOut (it goes on), TaskNotFound."""
+        path = f"/v1/tasks/{parse_task_id(task_id)}"
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             left = WAIT_STEP_S if deadline is None else max(0.0, deadline - time.monotonic())
             step = min(WAIT_STEP_S, left)
-            view = self._http.json(TaskView, "GET", f"/v1/tasks/{task_id}?wait={step:.3f}", wait_s=step)
+            view = self._http.json(TaskView, "GET", f"{path}?wait={step:.3f}", wait_s=step)
             if view.has_ended:
                 return view
             if deadline is not None and time.monotonic() >= deadline:
@@ -199,17 +201,17 @@ class Client(QueueCalls):
     def cancel(self, task_id: str, *, reason: str = "") -> TaskView:
         """End a task.  reason: for its story.  Raises ProblemError when it has ended, TaskNotFound."""
         query = f"?{urlencode({'reason': reason})}" if reason else ""
-        return self._http.json(TaskView, "DELETE", f"/v1/tasks/{task_id}{query}")
+        return self._http.json(TaskView, "DELETE", f"/v1/tasks/{parse_task_id(task_id)}{query}")
 
     def replay(self, task_id: str) -> TaskView:
         """Make a dead-lettered task ready again.  Raises ProblemError when it is not dead, TaskNotFound."""
-        path = f"/v1/tasks/{task_id}/replay"
+        path = f"/v1/tasks/{parse_task_id(task_id)}/replay"
         _, content = self._http.request("POST", path, body=b"", may_repeat=False)
         return decode(content, TaskView, "agent")
 
     def explain(self, task_id: str) -> Explanation:
         """Return in words why a task is where it is."""
-        return self._http.json(Explanation, "GET", f"/v1/tasks/{task_id}/explain")
+        return self._http.json(Explanation, "GET", f"/v1/tasks/{parse_task_id(task_id)}/explain")
 
     def watch(self, *, tasks: tuple[str, ...] = ()) -> Iterator[TaskChanged]:
         """Yield each change of a task's state from now on, until the agent stops; tasks: of these only.

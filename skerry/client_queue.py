@@ -14,6 +14,7 @@ import msgspec
 from skerry.documents import TaskPage
 from skerry.errors import BackupError
 from skerry.http import HttpConnection, decode
+from skerry.ids import parse_task_id
 from skerry.queue_documents import (
     BATCH_LIMIT,
     BatchAnswer,
@@ -77,7 +78,7 @@ class QueueCalls:
 
     def story(self, task_id: str) -> StoryView:
         """Return what happened to a task, oldest first.  Raises TaskNotFound."""
-        return self._http.json(StoryView, "GET", f"/v1/tasks/{task_id}/story")
+        return self._http.json(StoryView, "GET", f"/v1/tasks/{parse_task_id(task_id)}/story")
 
     def dead_letters(
         self,

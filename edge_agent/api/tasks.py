@@ -78,7 +78,7 @@ async def submit(request: web.Request) -> web.StreamResponse:
 
 def _with_headers(task: TaskSpec, request: web.Request) -> TaskSpec:
     """The task with what the headers Idempotency-Key and traceparent add."""
-    key = request.headers.get("Idempotency-Key") or task.idempotency_key
+    key = request.headers.get("Idempotency-Key", task.idempotency_key)
     if task.idempotency_key is not None and key != task.idempotency_key:
         raise SpecError("the header Idempotency-Key and the field differ", field="idempotency_key")
     if key is not None and not 1 <= len(key) <= 128:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from msgspec.structs import replace as with_values
 
 from skerry.cli.connect import JsonOption, with_agent
+from skerry.cli.exits import Exit
 from skerry.cli.output import print_json, print_table, wall
 from skerry.cli.root import Group
 from skerry.cli.tasks import TaskIdArgument, print_task
@@ -14,7 +16,7 @@ from skerry.cli.times import moment
 from skerry.client import Client
 from skerry.documents import TaskView
 from skerry.errors import SettingsError
-from skerry.queue_documents import ReplayAnswer, ReplayRequest
+from skerry.queue_documents import BATCH_LIMIT, ReplayAnswer, ReplayRequest
 
 app = typer.Typer(
     cls=Group, help="Dead letters: tasks that failed for good, with their reasons.", no_args_is_help=True
@@ -100,6 +102,8 @@ def replay(
 ) -> None:
     """Make dead letters ready again, with fresh tries: those named, those that a filter fits, or all.
 
+    Exits with 5 when one of them was refused.
+
     Example: skerry dead replay --kind report --since 24h --dry-run
     """
     asked = ReplayRequest(
@@ -113,23 +117,33 @@ def replay(
     )
     if sum((bool(asked.ids), asked.has_filter, asked.all)) != 1:
         raise SettingsError("say which: ids, a filter (--kind, --priority, --since, --until), or --all")
-    _print(_replayed(client, asked), as_json=as_json)
+    answer = _replayed(client, asked)
+    _print(answer, as_json=as_json)
+    if answer.refused:
+        raise typer.Exit(Exit.REFUSED)
 
 
 def _replayed(client: Client, asked: ReplayRequest) -> ReplayAnswer:
     """Ask until no more are left, and sum the answers. A round without success ends it."""
-    total = client.replay_dead(asked)
-    last = total
+    first, rest = asked.ids[:BATCH_LIMIT], asked.ids[BATCH_LIMIT:]
+    total = last = client.replay_dead(with_values(asked, ids=first))
+    if rest:
+        return _summed(total, _replayed(client, with_values(asked, ids=rest)))
     while last.is_more and last.replayed and not asked.dry_run:
         last = client.replay_dead(asked)
-        total = ReplayAnswer(
-            matched=total.matched + last.matched,
-            replayed=total.replayed + last.replayed,
-            is_more=last.is_more,
-            task_ids=(*total.task_ids, *last.task_ids),
-            refused=(*total.refused, *last.refused),
-        )
+        total = _summed(total, last)
     return total
+
+
+def _summed(total: ReplayAnswer, last: ReplayAnswer) -> ReplayAnswer:
+    return ReplayAnswer(
+        matched=total.matched + last.matched,
+        replayed=total.replayed + last.replayed,
+        dry_run=last.dry_run,
+        is_more=last.is_more,
+        task_ids=(*total.task_ids, *last.task_ids),
+        refused=(*total.refused, *last.refused),
+    )
 
 
 def _print(answer: ReplayAnswer, *, as_json: bool) -> None:

@@ -17,6 +17,7 @@ from skerry.decision import explain as in_words
 from skerry.documents import Explanation
 from skerry.errors import ServiceUnreachable, TaskNotFound
 from skerry.fleet_documents import LedgerTaskView, PlacementView
+from skerry.ids import parse_task_id
 
 
 @with_agent
@@ -50,7 +51,7 @@ def _ledger_entry(coordinator: str, task_id: str) -> LedgerTaskView | None:
     is_url = "://" in coordinator
     with connection(None if is_url else Path(coordinator), coordinator if is_url else None) as http:
         try:
-            return http.json(LedgerTaskView, "GET", f"/v1/tasks/{task_id}")
+            return http.json(LedgerTaskView, "GET", f"/v1/tasks/{parse_task_id(task_id)}")
         except TaskNotFound:
             return None
 

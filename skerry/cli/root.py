@@ -62,6 +62,9 @@ class Root(Group):
                 raise
             click.echo(f"skerry: {error}", err=True)
             ctx.exit(exit_of(error))
+        except UnicodeEncodeError as error:  # a word whose bytes are no text has come as lone surrogates
+            click.echo(f"skerry: {error.object[:80]!r} is not text in UTF-8", err=True)
+            ctx.exit(Exit.USAGE)
         except KeyboardInterrupt:
             ctx.exit(Exit.INTERRUPTED)
 

@@ -25,12 +25,11 @@ def moment(text: str | None, *, option: str) -> float | None:
     if re.fullmatch(r"\d{9,}(\.\d+)?", text):
         return float(text)
     try:
-        given = datetime.fromisoformat(text.replace("Z", "+00:00"))
-    except ValueError as error:
+        return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+    except (ValueError, OverflowError) as error:
         raise SettingsError(
             f"{option} {text!r} is no moment: give how long ago (30m, 2h, 3d) or a time like 2026-11-30T14:00"
         ) from error
-    return given.timestamp()
 
 
 def seconds(text: str, *, option: str) -> float:

@@ -127,6 +127,21 @@ def test_a_replay_must_say_which(agent: Agent, skerry: Skerry) -> None:
     assert skerry("dead", "replay", "--all", "--kind", "a").exit_code == 2
 
 
+def test_a_replay_of_which_something_was_refused_gives_five(agent: Agent, skerry: Skerry) -> None:
+    unknown = [f"{number:032x}" for number in range(1, 1002)]  # more than one request takes
+    result = skerry("dead", "replay", dead(agent, skerry), *unknown)
+
+    assert (result.exit_code, result.stdout) == (5, "1 of 1002 are ready again\n")
+    assert unknown[-1] in result.stderr
+
+
+@pytest.mark.parametrize("when", ["0001-01-01", "soon", "2026-13-45", "-5"])
+def test_what_is_no_moment_is_named(agent: Agent, skerry: Skerry, when: str) -> None:
+    result = skerry("dead", "list", f"--since={when}")
+
+    assert (result.exit_code, when in result.stderr) == (2, True), result.output
+
+
 def test_a_story_is_a_line_a_happening(agent: Agent, skerry: Skerry) -> None:
     task_id = dead(agent, skerry)
 
@@ -296,6 +311,16 @@ def test_a_stopped_agents_queue_is_backed_up_verified_and_restored(skerry: Skerr
     assert json.loads(restored.stdout)["epoch"] != json.loads(made.stdout)["manifest"]["epoch"]
     shown = skerry("queue", "show", "--data-dir", "other", "--json")
     assert json.loads(shown.stdout)["by_state"]["ready"] == 3
+
+
+def test_a_restore_to_where_no_directory_can_be_says_so(skerry: Skerry, tmp_path: Path) -> None:
+    a_stopped_queue(tmp_path / "data")
+    skerry("backup", "create", "copy.zip", "--data-dir", "data")
+
+    result = skerry("backup", "restore", "copy.zip", "--data-dir", str(tmp_path / "copy.zip" / "data"))
+
+    assert result.exit_code == 5
+    assert "cannot be used as a data directory" in result.stderr
 
 
 def test_a_backup_does_not_overwrite_a_file(skerry: Skerry, tmp_path: Path) -> None:

@@ -148,6 +148,33 @@ def test_a_task_that_is_not_there_gives_three(agent: Agent, skerry: Skerry, word
     assert UNKNOWN_ID in result.stderr
 
 
+@pytest.mark.parametrize("words", [("tasks", "show"), ("tasks", "cancel"), ("tasks", "story"), ("explain",)])
+@pytest.mark.parametrize("task_id", ["", "x?reason=y", "../node", "a\nb", "\udcff"])
+def test_what_is_no_task_id_never_becomes_another_request(
+    agent: Agent, skerry: Skerry, words: tuple[str, ...], task_id: str
+) -> None:
+    result = skerry(*words, task_id)
+
+    assert (result.exit_code, "is not a task id" in result.stderr) == (2, True), result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--key", "\udcff", "--", "true"), "UTF-8"),
+        (("--", "echo", "\udcff\udcfe"), "UTF-8"),
+        (("--key", "", "--", "true"), "idempotency_key"),
+    ],
+)
+def test_words_that_cannot_be_sent_are_named(
+    agent: Agent, skerry: Skerry, words: tuple[str, ...], said: str
+) -> None:
+    result = skerry("submit", "--command", *words)
+
+    assert result.exit_code == 2, result.output
+    assert said in result.stderr
+
+
 def test_tasks_are_listed_in_columns_when_piped(agent: Agent, skerry: Skerry) -> None:
     first, second = submit(skerry), submit(skerry, "--kind", "other")
     agent.fail(first, "a\tb\nc")
