@@ -245,11 +245,14 @@ def _allowed(state: State) -> set[State]:
 def _check_messages(whole: Whole, store: Store, lost_pages: set[int]) -> None:
     rows = [row for lane in Lane for row in store.outbox(lane, 0, limit=9999, limit_bytes=1 << 30)]
     bodies = [bytes(row.body) for row in rows]
-    assert len(bodies) == len(set(bodies)), "a message waits twice"
+    if not set().union(*whole.messages.values()) & lost_pages:  # else one may say what another says
+        assert len(bodies) == len(set(bodies)), "a message waits twice"
     missing = [
         body for body, pages in whole.messages.items() if body not in bodies and not pages & lost_pages
     ]
     assert not missing, missing
+    if set().union(*whole.messages.values()) & lost_pages:
+        return  # their numbers may have been hit
     order = [body for body in bodies if body.startswith(b'{"n":')]
     assert order == sorted(order, key=lambda body: int(body[5:-1])), "messages changed their order"
 
