@@ -164,6 +164,10 @@ class CoordinatorCore:
         """Return every node as it is now, by name."""
         return [self._present(self.memory.nodes[name]) for name in sorted(self.memory.nodes)]
 
+    def is_open(self, name: str) -> bool:
+        """Decide whether a node's session is open."""
+        return self._links.is_open(name)
+
     def referenced(self) -> frozenset[str]:
         """Return the content that open tasks need, and that results not long ended refer to."""
         ended = self.ledger.find(TaskFilter(state=TaskState.ENDED, limit=RESULTS_KEPT))

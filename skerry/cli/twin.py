@@ -16,6 +16,7 @@ from skerry.cli.root import Group
 
 if TYPE_CHECKING:
     from twin.faithful.exhaustive_values import Checked
+    from twin.faithful.fuzz import Find
     from twin.faithful.run import Report
 
 app = typer.Typer(
@@ -70,6 +71,31 @@ def run(
     else:
         _show(report)
     if report.violations:
+        raise typer.Exit(Exit.FAILED)
+
+
+@app.command()
+def fuzz(
+    *,
+    seconds: Annotated[float, typer.Option(min=1.0, help="How long to look.")] = 60.0,
+    seed: Seed = 1,
+    most: Annotated[int | None, typer.Option(min=1, help="Scenarios to run at most.")] = None,
+    json: Json = False,
+) -> None:
+    """Look for a scenario that breaks a law; exits with 1 when one is found, made as small as it can be.
+
+    Example: skerry twin fuzz --seconds 600
+    """
+    from twin.faithful.fuzz import fuzz as search
+
+    found = search(seconds=seconds, seed=seed, most=most, progress=_count() if not json else _say_nothing)
+    if json:
+        print_json(found)
+    else:
+        typer.echo(f"{found.scenarios} scenarios, {found.tasks} tasks in {duration(found.seconds)}")
+        if found.find is not None:
+            _show_find(found.find)
+    if found.find is not None:
         raise typer.Exit(Exit.FAILED)
 
 
@@ -173,6 +199,31 @@ def _progress() -> Callable[[float, float], None] | None:
             print(file=sys.stderr)
 
     return show
+
+
+def _say_nothing(done: int, spent_s: float) -> None:
+    """Be quiet."""
+
+
+def _count() -> Callable[[int, float], None]:
+    if not sys.stderr.isatty():
+        return _say_nothing
+
+    def show(done: int, spent_s: float) -> None:
+        print(f"\r{done} scenarios in {duration(spent_s)}", end="", file=sys.stderr, flush=True)
+
+    return show
+
+
+def _show_find(find: Find) -> None:
+    typer.echo(f"# scenario {find.number} of seed {find.seed}; keep what follows in a file and run it:")
+    typer.echo(f"# skerry twin run FILE --seed {find.seed}\n")
+    typer.echo(find.scenario)
+    for broken in find.broken[:10]:
+        where = f"{broken.node} {broken.task_id}".strip()
+        typer.echo(f"# law {broken.law} broken at {broken.at_s:.3f} s, {where}: {broken.what}")
+    for line in (*find.story, *find.log):
+        typer.echo(f"#   {line}")
 
 
 def _show(report: Report) -> None:

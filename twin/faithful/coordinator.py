@@ -15,6 +15,7 @@ from cloud_coordinator.core.core import CoordinatorCore
 from cloud_coordinator.core.turn import Limits
 from cloud_coordinator.figures import Figures
 from cloud_coordinator.ledger.port import Ledger
+from cloud_coordinator.ledger.values import FINAL
 from cloud_coordinator.runtime import Runtime
 from cloud_coordinator.settings import CoordinatorSettings
 from cloud_coordinator.shedding import BEGINS_AT, RETRY_AFTER_S
@@ -53,6 +54,7 @@ class Cloud:
         self.transport: LoopTransport | None = None
         self.ledger: Ledger | None = None
         self.starts = 0
+        self.may_run = True  #: False: it runs in another process
         self._pressed_s: float | None = None
 
     @property
@@ -63,6 +65,8 @@ class Cloud:
     def start(self) -> None:
         """Start it on what the disk holds."""
         assert self.runtime is None, "the coordinator runs already"
+        if not self.may_run:
+            return
         self.starts += 1
         loop = self.world.begin(self.process)
         self.runtime = loop.run_inside(self._assemble)
@@ -85,6 +89,11 @@ class Cloud:
     def takes_rows(self) -> bool:
         """It runs, and is not pressed."""
         return self.runtime is not None and self._pressed_s is None
+
+    def knows_end(self, task_id: str) -> bool:
+        """Decide whether the ledger says that a task is over."""
+        entry = self.ledger.task(task_id) if self.ledger is not None else None
+        return entry is not None and entry.state in FINAL
 
     def press(self, retry_after_s: float | None) -> None:
         """Give it more to do than it can (others' jobs, emulated), until it is given None.

@@ -11,15 +11,13 @@ from cloud_coordinator.core.events import NodeReleased
 from skerry.transport.memory import Faults
 from skerry.transport.settings import MqttSettings
 from twin.faithful.agent import Node
-from twin.faithful.staging import LOAD_BEGINS_S, Stage
+from twin.faithful.staging import LOAD_BEGINS_S, PATIENCE_S, Stage
 from twin.scenario import faults
 from twin.scenario.language import select
 
 Ends = Callable[[], None]
 #: Both ends of a connection notice that the other is silent: MQTT 5, 3.1.2.10 (one and a half intervals).
 NOTICED_S = 1.5 * MqttSettings().keepalive_s
-#: Without a commit in so many seconds the power goes between two.
-PATIENCE_S = 10.0
 
 
 def plan_mishaps(stage: Stage) -> None:
@@ -72,8 +70,8 @@ def _start(stage: Stage, fault: faults.Fault, nodes: list[Node]) -> list[Ends]:
             stage.cloud.kill()
             return [lambda: None if stage.cloud.runtime else stage.cloud.start()]
         case faults.ClockStep():
-            for node in nodes:
-                node.machine.step_wall(fault.by_s)
+            for machine in [node.machine for node in nodes] + [stage.cloud.machine] * fault.coordinator:
+                machine.step_wall(fault.by_s)
             return []
         case faults.PowerCut():
             for node in nodes:

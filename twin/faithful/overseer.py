@@ -1,6 +1,8 @@
 """What is seen of the coordinator while it works: whom it hears, what it places where, whom it calls what.
 
-Owns law 6 (a node that is only cut off keeps its work until its lease has run out), by its own account.
+Owns law 6 (a node that is only cut off keeps its work until its lease has run out), the part of law 3 that
+is the coordinator's (an end counts under the current placement only), and that an old session's end closes no
+newer one; each by its own account.
 """
 
 from __future__ import annotations
@@ -9,13 +11,19 @@ from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
+
 from cloud_coordinator.core import events as happened
+from cloud_coordinator.core.actions import Action
+from cloud_coordinator.core.core import CoordinatorCore
 from cloud_coordinator.ledger.sqlite import SqliteLedger
 from cloud_coordinator.ledger.values import LedgerTask, Mark, Placement, TaskState
 from cloud_coordinator.runtime import Runtime
-from skerry.messages import Lane
+from skerry.link.wire import KINDS
+from skerry.messages import Lane, Presence
 from skerry.node import NodeRecord
 
+_PRESENCE = KINDS[Presence]
 Violated = Callable[[int, str, str, str], None]
 
 
@@ -29,7 +37,7 @@ class Overseer:
         self._now_s, self._violated = now_s, violated
         self._lease_s, self._pause_s = lease_s, state_interval_s
         self._heard_s: dict[str, float] = {}
-        self._placed: dict[str, str] = {}  #: task → node
+        self._placed: dict[str, LedgerTask] = {}
         self._times: Counter[str] = Counter()  #: open task → placements
         self.most_placements = 0
         self.statuses: dict[str, set[str]] = {}  #: node → what it was called
@@ -44,15 +52,15 @@ class Overseer:
 
     def task_written(self, task: LedgerTask) -> None:
         """The ledger holds this of a task now: whoever lost it must have been silent long enough."""
-        node = self._placed.get(task.task_id)
-        if node is not None and (task.state is TaskState.PENDING or task.node != node):
-            self._taken_from(node, task.task_id)
+        before = self._placed.pop(task.task_id, None)
         if task.state is TaskState.PLACED:
-            self._placed[task.task_id] = task.node
-        else:
-            self._placed.pop(task.task_id, None)
+            self._placed[task.task_id] = task
         if task.state is TaskState.ENDED:
             self._times.pop(task.task_id, None)
+        if before is not None and (task.state is TaskState.PENDING or task.node != before.node):
+            self._taken_from(before.node, task.task_id)
+        if before is not None and task.state is TaskState.ENDED:
+            self._ended(before, task)
 
     def placed(self, placement: Placement) -> None:
         """A placement was made."""
@@ -62,6 +70,18 @@ class Overseer:
     def called(self, record: NodeRecord) -> None:
         """A node is called what the register says."""
         self.statuses.setdefault(record.name, set()).add(record.status)
+
+    def _ended(self, before: LedgerTask, task: LedgerTask) -> None:
+        """Whoever ends a placed task holds its placement, or is its home."""
+        assert before.fence is not None
+        is_under = task.fence is not None and task.fence.is_under(before.fence)
+        if not is_under and task.outcome is not None and task.node != task.home_node:
+            what = f"its end under {task.fence} counts, {before.node} holds {before.fence}"
+            self._violated(3, task.node, what, task.task_id)
+
+    def closed_by_an_old_one(self, node: str, session: int, newest: int) -> None:
+        """The good-bye of an old session has closed a newer one."""
+        self._violated(2, node, f"the end of session {session} closed session {newest}", "")
 
     def _taken_from(self, node: str, task_id: str) -> None:
         """A node in touch has let go of it itself; a silent one must have been silent for its lease."""
@@ -116,3 +136,20 @@ class WatchedRuntime(Runtime):
         """See Runtime."""
         self.overseer.heard(event)
         super().post(event)
+
+    def _job(self, event: happened.Event) -> Callable[[CoordinatorCore], list[Action]]:
+        """See Runtime; looks whether a good-bye closes a session that is newer than it."""
+        job = super()._job(event)
+        if not isinstance(event, happened.Heard) or event.kind != _PRESENCE:
+            return job
+
+        def watched(core: CoordinatorCore) -> list[Action]:
+            record = core.node(event.node)
+            was_open = core.is_open(event.node)
+            actions = job(core)
+            said = msgspec.json.decode(event.body, type=Presence)
+            if record and was_open and said.session < record.session and not core.is_open(event.node):
+                self.overseer.closed_by_an_old_one(event.node, said.session, record.session)
+            return actions
+
+        return watched

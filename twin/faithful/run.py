@@ -58,11 +58,14 @@ def run_scenario(
     log: Callable[[str], None] | None = None,
     progress: Callable[[float, float], None] | None = None,
     home: Path | None = None,
+    inspect: Callable[[Stage], None] = lambda stage: None,
+    until_quiet: bool = False,
 ) -> Report:
     """Run a scenario to its end.
 
     log: takes each line of the event log.  progress: told of the world's seconds and of the last one.
     home: where the disks are kept, which stays; a temporary directory otherwise.
+    inspect: shown the stage at its end.  until_quiet: end as soon as nothing is to come any more.
     """
     begun = time.perf_counter()
     with tempfile.TemporaryDirectory(prefix="skerry-twin-", dir=home) as folder:
@@ -77,15 +80,16 @@ def run_scenario(
         stage.log = write
         with seeded_secrets(stage.world.rng("secrets")), stage.disks():
             try:
-                lost = _play(stage, progress)
+                lost = _play(stage, progress, until_quiet=until_quiet)
                 stage.judge()
-                report = _report(stage, lost, digest.hexdigest(), time.perf_counter() - begun)
+                inspect(stage)
+                report = report_of(stage, lost, digest.hexdigest(), time.perf_counter() - begun)
             finally:
                 stage.close()
     return report
 
 
-def _play(stage: Stage, progress: Callable[[float, float], None] | None) -> int:
+def _play(stage: Stage, progress: Callable[[float, float], None] | None, *, until_quiet: bool = False) -> int:
     stage.open()
     plan_mishaps(stage)
     end_s = LOAD_BEGINS_S + stage.scenario.load_s + stage.scenario.settle_s
@@ -96,10 +100,15 @@ def _play(stage: Stage, progress: Callable[[float, float], None] | None) -> int:
             stage.witness.look_at_running(node)
         if progress is not None:
             progress(stage.world.now_s(), end_s)
-    return stage.witness.at_the_end(tuple(stage.nodes.values()), _whereabouts)
+        if until_quiet and stage.is_quiet():
+            break
+    nodes = tuple(stage.nodes.values())
+    if stage.cloud.runtime is not None:
+        stage.witness.told(nodes, stage.cloud.knows_end)
+    return stage.witness.at_the_end(nodes, whereabouts)
 
 
-def _whereabouts(node: Node, task_id: TaskId) -> str:
+def whereabouts(node: Node, task_id: TaskId) -> str:
     """Return where an unended task is, empty when its home does not know it."""
     if node.agent is None:
         return "its home does not run"
@@ -107,7 +116,7 @@ def _whereabouts(node: Node, task_id: TaskId) -> str:
     return "" if record is None else f"{record.state}, {record.waiting_for}".strip(", ")
 
 
-def _report(stage: Stage, lost: int, log_hash: str, wall_s: float) -> Report:
+def report_of(stage: Stage, lost: int, log_hash: str, wall_s: float) -> Report:
     witness = stage.witness
     return Report(
         scenario=stage.scenario.name,

@@ -33,10 +33,12 @@ from twin.faithful.power import Power
 from twin.faithful.producers import Producer
 from twin.faithful.witness import Witness
 from twin.faithful.world import World
-from twin.scenario.faults import PowerCut
+from twin.scenario.faults import Fault, PowerCut
 from twin.scenario.language import Group, Scenario, names_of, select
 
 FLEET = "twin"
+#: Without a commit in so many seconds the power goes between two.
+PATIENCE_S = 10.0
 #: The fleet has come together by then, and the load begins.
 LOAD_BEGINS_S = 20.0
 _encode = msgspec.json.Encoder().encode
@@ -132,6 +134,12 @@ class Stage:
         with on_lossy_disks(lambda path: vfs_of.get(str(path.parent))) if vfs_of else nullcontext():
             yield
 
+    def is_quiet(self) -> bool:
+        """Decide whether work and trouble are over, everything has ended, and leases would have run out."""
+        over_s = LOAD_BEGINS_S + max([self.scenario.load_s, *map(_over_s, self.scenario.fault)])
+        waits_s = min(self.scenario.coordinator.lease_s, 60.0) + 30.0
+        return not self.witness.open and self.world.now_s() > over_s + waits_s
+
     def is_in_touch(self, node: Node) -> bool:
         """Decide whether nothing of what the scenario does keeps node and coordinator apart now."""
         network = self.world.network
@@ -224,6 +232,11 @@ class Stage:
     def _cloud_mark(self, node: str, epoch: str, lane: Lane) -> int:
         ledger = self.cloud.ledger
         return ledger.mark(node, epoch, lane).upto if ledger is not None else 0
+
+
+def _over_s(fault: Fault) -> float:
+    lasts_s = getattr(fault, "for_s", 0.0) + getattr(fault, "down_s", 0.0) + PATIENCE_S
+    return fault.at_s + (fault.times - 1) * fault.every_s + fault.spread_s + lasts_s
 
 
 def _who_loses_power(scenario: Scenario) -> frozenset[str]:

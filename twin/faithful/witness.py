@@ -20,6 +20,8 @@ from task_queue.store import Store, TaskFilter
 from task_queue.task import FINAL, State
 from twin.faithful.agent import Node
 
+#: Ends that are looked up at the coordinator when all is over.
+NEWEST = 5000
 #: Violations kept with their words; more are only counted.
 KEPT = 50
 
@@ -59,6 +61,7 @@ class Witness:
     effects: int = 0
     violations: list[Violation] = field(default_factory=list)
     count: int = 0
+    _asked: dict[tuple[str, str], TaskId] = field(default_factory=dict)  #: unanswered node and key → task
     _done: dict[TaskId, str] = field(default_factory=dict)  #: task → its home
     _running: dict[TaskId, dict[str, str]] = field(default_factory=dict)  #: task → node → fence
     _begun_once: set[TaskId] = field(default_factory=set)
@@ -74,6 +77,8 @@ class Witness:
     def accepted(self, node: Node, task_id: TaskId, task: TaskSpec, is_new: bool) -> None:
         """A producer was answered: from now on the task may not be lost (law 1)."""
         self.submitted += 1
+        if task.idempotency_key is not None:
+            self._asked.pop((node.name, task.idempotency_key), None)
         if task_id in self._done:
             return
         promise = self.open.get(task_id)
@@ -89,6 +94,7 @@ class Witness:
                 case Enqueued(task_id=task_id, is_new=True):
                     if isinstance(operation, Enqueue) and operation.placement is None:
                         self.open[task_id] = Promise(node.name, operation.task, self.now_s())
+                        self._requested(node, task_id, operation.task)
                 case Changed(task_id=task_id, state=state, was=was) if state in FINAL:
                     self._ended(node, task_id, state, was)
                 case Advanced():
@@ -99,6 +105,14 @@ class Witness:
                         self._ended(node, task_id, State.UNKNOWN, was)
             if isinstance(operation, TrimOutbox):
                 self._trimmed(node, operation)
+
+    def _requested(self, node: Node, task_id: TaskId, task: TaskSpec) -> None:
+        """A request that is repeated because its answer was not heard is one task."""
+        if task.idempotency_key is None:
+            return
+        known = self._asked.setdefault((node.name, task.idempotency_key), task_id)
+        if known != task_id:
+            self.violated(3, node.name, f"one request became two tasks, {known} before", task_id)
 
     def settled(self, node: Node) -> None:
         """A store was opened again: attempts that a restart ended for good are ends like any other."""
@@ -193,6 +207,18 @@ class Witness:
             if record.task_id not in claimed:
                 self.violated(7, node.name, "it is running in the store and nowhere else", record.task_id)
 
+    def told(self, nodes: Sequence[Node], knows_end: Callable[[TaskId], bool]) -> None:
+        """Law 2: what has left a node's outbox, the coordinator knows.
+
+        knows_end: whether its ledger says that a task has ended. Only the newest are asked for, and only of
+        nodes that owe nothing and have evicted nothing.
+        """
+        settled = {node.name for node in nodes if _owes_nothing(node)}
+        for task_id in list(self._done)[-NEWEST:]:
+            home = self._done[task_id]
+            if home in settled and not knows_end(task_id):
+                self.violated(2, home, "its end was told and the coordinator does not know it", task_id)
+
     def at_the_end(self, nodes: Sequence[Node], missing: Callable[[Node, TaskId], str]) -> int:
         """Every promise must have been kept by now; returns how many tasks are lost."""
         homes = {node.name: node for node in nodes}
@@ -205,6 +231,13 @@ class Witness:
                 lost += 1
                 self.violated(1, promise.home, "it was acknowledged and is nowhere", task_id)
         return lost
+
+
+def _owes_nothing(node: Node) -> bool:
+    if node.agent is None:
+        return False
+    store = node.agent.parts.store
+    return not sum(store.depth().outbox.values()) and not store.losses()
 
 
 _PAGE = 200

@@ -114,9 +114,10 @@ class SlowDisk(_Fault, frozen=True, kw_only=True, tag="slow_disk"):
 
 
 class ClockStep(_Fault, frozen=True, kw_only=True, tag="clock_step"):
-    """The wall clock is stepped."""
+    """The wall clock is stepped. coordinator: the coordinator's too."""
 
     by_s: float
+    coordinator: bool = False
 
 
 class Suspend(_Fault, frozen=True, kw_only=True, tag="suspend"):
