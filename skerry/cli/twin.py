@@ -49,6 +49,9 @@ def run(
     scenario: Annotated[str, typer.Argument(help="One that ships (`skerry twin list`), or a TOML file.")],
     *,
     seed: Seed = 1,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Share the nodes out over so many processes; seed and jobs decide.")
+    ] = 1,
     log: Annotated[Path | None, typer.Option(help="Write the event log here.")] = None,
     json: Json = False,
 ) -> None:
@@ -59,13 +62,20 @@ def run(
     from twin.faithful.run import run_scenario
     from twin.scenario.library import find
 
-    found = find(scenario)
+    found, progress = find(scenario), None if json else _progress()
     with ExitStack() as stack:
         write = None
         if log is not None:
             file = stack.enter_context(log.open("w", encoding="utf-8"))
             write = lambda line: print(line, file=file)  # noqa: E731 # one line of a file
-        report = run_scenario(found, seed, log=write, progress=None if json else _progress())
+        if jobs == 1:
+            report = run_scenario(found, seed, log=write, progress=progress)
+        elif log is not None:
+            raise typer.BadParameter("an event log in one order takes one process", param_hint="--jobs")
+        else:
+            from twin.faithful.shards import run_in_shards
+
+            report = run_in_shards(found, seed, jobs, progress=progress)
     if json:
         print_json(report)
     else:

@@ -90,6 +90,10 @@ class MemoryBroker:
         """End a partition or a cut."""
         self._partitioned.discard(client_id)
 
+    def is_cut_off(self, client_id: str) -> bool:
+        """Say whether nothing passes to or from a client, whether or not it knows."""
+        return client_id in self._partitioned
+
     def crash(self) -> None:
         """Kill the broker: every connection breaks without a will, retained messages are gone."""
         self._is_running = False

@@ -35,7 +35,7 @@ from twin.faithful.executor import Behaviour, EmulatedExecutor
 from twin.faithful.machine import Machine
 from twin.faithful.power import Power
 from twin.faithful.shells import COMMIT_S, VirtualWriter
-from twin.faithful.transport import LoopTransport
+from twin.faithful.transport import Join, LoopTransport, MortalTransport
 from twin.faithful.world import World
 
 if TYPE_CHECKING:
@@ -101,7 +101,11 @@ class Node:
         self.enrolment, self.key = enrolment, key
         self.agent: Agent | None = None
         self.writer: VirtualWriter | None = None
-        self.transport: LoopTransport | None = None
+        self.transport: MortalTransport | None = None
+        #: How its processes join the network.
+        self.join: Join = lambda loop, will: LoopTransport(
+            world.network, loop, client_id=self.client_id, will=will
+        )
         self.starts = 0
         #: Called with each commit of whatever agent runs here.
         self.committed: Callable[[Node, Sequence[Operation], Sequence[Answer]], None] = lambda *seen: None
@@ -248,6 +252,6 @@ class Node:
             assert agent.uplink is not None  # it is what connects
             return agent.uplink.will()
 
-        self.transport = LoopTransport(self.world.network, loop, client_id=self.client_id, will=will)
+        self.transport = self.join(loop, will)
         agent = Agent(parts, transport=self.transport, remote=self._remote(self))
         return agent

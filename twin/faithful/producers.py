@@ -35,6 +35,11 @@ class Producer:
         self.unanswered: dict[int, TaskSpec] = {}
         self.refusals = 0
 
+    @property
+    def node(self) -> str:
+        """The node at which it submits."""
+        return self._node.name
+
     def start(self, at_s: float) -> None:
         """Begin at a moment of the world."""
         first_s = self._rng.uniform(0.0, 1.0 / self._load.rate_per_s)

@@ -4,9 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Protocol
 
 from skerry.transport.memory import MemoryBroker, MemoryTransport
-from skerry.transport.port import Listener, Message, Will
+from skerry.transport.port import Listener, Message, Transport, Will
+
+
+class MortalTransport(Transport, Protocol):
+    """A transport of a process that can be killed."""
+
+    def die(self) -> None:
+        """End as a killed process does."""
+        ...
+
+
+#: Makes a process's transport on its loop. The will is asked for at each connect.
+Join = Callable[[asyncio.AbstractEventLoop, Callable[[], Will]], MortalTransport]
 
 
 class LoopTransport(MemoryTransport):

@@ -49,6 +49,8 @@ class World:
         self._wanted: list[tuple[float, int]] = []  # (moment, process): may be out of date, never missing …
         self._earliest: dict[int, float] = {}  # … and this says which one of a process counts
         self.broken: list[str] = []
+        #: Moments that `at` was asked for, in their order, when someone wants to know them.
+        self.timeline: list[float] | None = None
 
     def rng(self, name: str) -> Random:
         """Return a stream of draws of its own for a name."""
@@ -60,6 +62,8 @@ class World:
 
     def at(self, when_s: float, action: Callable[[], None]) -> None:
         """Do something at a moment; equal moments keep their order."""
+        if self.timeline is not None:
+            heapq.heappush(self.timeline, when_s)
         self.network.at(when_s, action)
 
     def process(self, machine: Machine) -> Process:
@@ -86,6 +90,11 @@ class World:
         at = process.next_at()
         if at is not None:
             self._want(at, process)
+
+    def next_s(self) -> float:
+        """Return when the next thing happens, infinity when nothing will by itself."""
+        turn_at, wire_at = self._next_turn(), self.network.next_due_s()
+        return min(inf if turn_at is None else turn_at, inf if wire_at is None else wire_at)
 
     def run(self, until_s: float) -> None:
         """Let everything happen up to a moment.  Raises WorldBroken when a process broke."""
