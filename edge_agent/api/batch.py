@@ -12,7 +12,7 @@ from msgspec import Meta
 from edge_agent.api.keys import FACADE
 from edge_agent.api.refusals import refusal
 from edge_agent.api.tasks import check_same, traced
-from edge_agent.api.views import task_view
+from edge_agent.api.views import task_page
 from skerry.decoding import MALFORMED, why_malformed
 from skerry.documents import TaskPage
 from skerry.errors import SkerryError, SpecError
@@ -126,8 +126,7 @@ async def list_dead(request: web.Request) -> web.StreamResponse:
             before=None if query.before is None else parse_task_id(query.before),
         )
     )
-    last = records[-1].task_id if len(records) == query.limit else None
-    return json_response(TaskPage(tasks=tuple(task_view(r, is_whole=False) for r in records), before=last))
+    return json_response(task_page(records, query.limit))
 
 
 async def replay_dead(request: web.Request) -> web.StreamResponse:

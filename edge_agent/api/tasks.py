@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from edge_agent.api.keys import FACADE
 from edge_agent.api.refusals import refusal
-from edge_agent.api.views import explanation, task_view
+from edge_agent.api.views import explanation, task_page, task_view
 from skerry.documents import Explanation, TaskAccepted, TaskPage, TaskView
 from skerry.errors import SpecError, TaskNotFound
 from skerry.ids import TaskId, parse_task_id
@@ -157,9 +157,7 @@ async def list_tasks(request: web.Request) -> web.StreamResponse:
             before=before,
         )
     )
-    last = records[-1].task_id if len(records) == query.limit else None
-    page = TaskPage(tasks=tuple(task_view(record, is_whole=False) for record in records), before=last)
-    return json_response(page)
+    return json_response(task_page(records, query.limit))
 
 
 async def cancel(request: web.Request) -> web.StreamResponse:

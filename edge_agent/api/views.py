@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from policy.filters import in_units
 from skerry.decision import Decision, explain
-from skerry.documents import AttemptView, Explanation, TaskView
+from skerry.documents import AttemptView, Explanation, TaskPage, TaskView
 from skerry.queue_documents import RecurringView
 from skerry.task import Accelerator, TaskSpec
 from task_queue.recurring_row import RecurringRecord
@@ -53,6 +55,12 @@ def task_view(record: TaskRecord, *, is_whole: bool = True) -> TaskView:
         attempts=tuple(map(_attempt_view, record.attempts)) if is_whole else (),
         task=record.task if is_whole else None,
     )
+
+
+def task_page(records: Sequence[TaskRecord], limit: int) -> TaskPage:
+    """Return the document of one page of a list; a full page may have a next one, below its last task."""
+    last = records[-1].task_id if len(records) == limit else None
+    return TaskPage(tasks=tuple(task_view(record, is_whole=False) for record in records), before=last)
 
 
 def _attempt_view(attempt: Attempt) -> AttemptView:

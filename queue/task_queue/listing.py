@@ -29,8 +29,6 @@ _CONDITIONS = {
     "task_running": "state = 'running'",
     "task_due": "state = 'delayed'",
 }
-
-
 _ONE_STATE = {frozenset({State.RUNNING}): "task_running", frozenset({State.DELAYED}): "task_due"}
 
 
@@ -43,9 +41,7 @@ def index_for(task_filter: TaskFilter) -> str:
         return "task_key"
     if states and states <= FINAL:
         return "task_ended"
-    return {frozenset({State.RUNNING}): "task_running", frozenset({State.DELAYED}): "task_due"}.get(
-        states, ""
-    )
+    return _ONE_STATE.get(states, "")
 
 
 @cache

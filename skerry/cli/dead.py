@@ -9,9 +9,19 @@ from msgspec.structs import replace as with_values
 
 from skerry.cli.connect import JsonOption, with_agent
 from skerry.cli.exits import Exit
-from skerry.cli.output import print_json, print_table, wall
+from skerry.cli.output import print_json, wall
 from skerry.cli.root import Group
-from skerry.cli.tasks import TaskIdArgument, print_task
+from skerry.cli.tasks import (
+    BeforeOption,
+    KindOption,
+    LimitOption,
+    PriorityOption,
+    SinceOption,
+    TaskIdArgument,
+    UntilOption,
+    print_page,
+    print_task,
+)
 from skerry.cli.times import moment
 from skerry.client import Client
 from skerry.documents import TaskView
@@ -21,13 +31,6 @@ from skerry.queue_documents import BATCH_LIMIT, ReplayAnswer, ReplayRequest
 app = typer.Typer(
     cls=Group, help="Dead letters: tasks that failed for good, with their reasons.", no_args_is_help=True
 )
-
-KindOption = Annotated[str | None, typer.Option(help="Only this kind.")]
-PriorityOption = Annotated[int | None, typer.Option(min=0, max=9, help="Only this priority.")]
-SinceOption = Annotated[
-    str | None, typer.Option(metavar="WHEN", help="Accepted since: 2h (ago), or 2026-11-30T14:00.")
-]
-UntilOption = Annotated[str | None, typer.Option(metavar="WHEN", help="Accepted before.")]
 
 
 @app.command("list")
@@ -39,8 +42,8 @@ def list_dead(
     priority: PriorityOption = None,
     since: SinceOption = None,
     until: UntilOption = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")] = 50,
-    before: Annotated[str | None, typer.Option(metavar="ID", help="Only tasks older than this one.")] = None,
+    limit: LimitOption = 50,
+    before: BeforeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List dead letters, newest first, with the error of the last try.
@@ -55,13 +58,8 @@ def list_dead(
         limit=limit,
         before=before,
     )
-    if as_json:
-        print_json(page)
-        return
     columns = ("id", "kind", "tries", "accepted", "ended", "error")
-    print_table(columns, [_row(task) for task in page.tasks], empty="no dead letters")
-    if page.before:
-        typer.echo(f"there may be more: --before {page.before}", err=True)
+    print_page(page, columns, _row, empty="no dead letters", as_json=as_json)
 
 
 def _row(task: TaskView) -> tuple[object, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -12,7 +13,7 @@ from skerry.cli.root import Group
 from skerry.cli.submit import show_end
 from skerry.cli.times import moment, utc
 from skerry.client import Client
-from skerry.documents import TaskView
+from skerry.documents import TaskPage, TaskView
 from skerry.queue_documents import StoryEvent
 
 app = typer.Typer(
@@ -20,6 +21,14 @@ app = typer.Typer(
 )
 
 TaskIdArgument = Annotated[str, typer.Argument(metavar="ID", help="The task's id: 32 hex digits.")]
+KindOption = Annotated[str | None, typer.Option(help="Only this kind.")]
+PriorityOption = Annotated[int | None, typer.Option(min=0, max=9, help="Only this priority.")]
+SinceOption = Annotated[
+    str | None, typer.Option(metavar="WHEN", help="Accepted since: 2h (ago), or 2026-11-30T14:00.")
+]
+UntilOption = Annotated[str | None, typer.Option(metavar="WHEN", help="Accepted before.")]
+LimitOption = Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")]
+BeforeOption = Annotated[str | None, typer.Option(metavar="ID", help="Only tasks older than this one.")]
 
 
 @app.command("list")
@@ -28,17 +37,15 @@ def list_tasks(
     client: Client,
     *,
     state: Annotated[list[str] | None, typer.Option(help="Only this state; may be given again.")] = None,
-    kind: Annotated[str | None, typer.Option(help="Only this kind.")] = None,
-    priority: Annotated[int | None, typer.Option(min=0, max=9, help="Only this priority.")] = None,
+    kind: KindOption = None,
+    priority: PriorityOption = None,
     key: Annotated[str | None, typer.Option(help="Only the one with this idempotency key.")] = None,
     ordering_key: Annotated[str | None, typer.Option(help="Only those with this ordering key.")] = None,
     tenant: Annotated[str | None, typer.Option(help="Whose keys are meant; default: default.")] = None,
-    since: Annotated[
-        str | None, typer.Option(metavar="WHEN", help="Accepted since: 2h (ago), or 2026-11-30T14:00.")
-    ] = None,
-    until: Annotated[str | None, typer.Option(metavar="WHEN", help="Accepted before.")] = None,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="At most so many.")] = 50,
-    before: Annotated[str | None, typer.Option(metavar="ID", help="Only tasks older than this one.")] = None,
+    since: SinceOption = None,
+    until: UntilOption = None,
+    limit: LimitOption = 50,
+    before: BeforeOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """List tasks, newest first.
@@ -57,11 +64,23 @@ def list_tasks(
         limit=limit,
         before=before,
     )
+    columns = ("id", "kind", "state", "tries", "accepted", "where", "note")
+    print_page(page, columns, _row, empty="no tasks", as_json=as_json)
+
+
+def print_page(
+    page: TaskPage,
+    columns: tuple[str, ...],
+    row: Callable[[TaskView], tuple[object, ...]],
+    *,
+    empty: str,
+    as_json: bool,
+) -> None:
+    """Print one page of a list of tasks, and on standard error how to get the next."""
     if as_json:
         print_json(page)
         return
-    columns = ("id", "kind", "state", "tries", "accepted", "where", "note")
-    print_table(columns, [_row(task) for task in page.tasks], empty="no tasks")
+    print_table(columns, [row(task) for task in page.tasks], empty=empty)
     if page.before:
         typer.echo(f"there may be more: --before {page.before}", err=True)
 

@@ -7,9 +7,7 @@ tasks are pruned in the end, and are then forgotten here too. Knows nothing of p
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
-import apsw
 import msgspec
 
 from skerry.ids import TaskId
@@ -131,7 +129,7 @@ class Promises:
             self._open.add(task_id)
 
     def _compare_reports(self, records: Mapping[TaskId, TaskRecord], rows: Sequence[Row]) -> None:
-        waiting = [msgspec.json.decode(row.body, type=TaskEnded).task_id for row in rows]
+        waiting = [TaskId(msgspec.json.decode(row.body, type=TaskEnded).task_id) for row in rows]
         if len(set(waiting)) != len(waiting) or self._reported & set(waiting):
             self._violation("an end is reported twice")
         ended = {task_id for task_id, record in records.items() if record.state in FINAL}
@@ -148,12 +146,3 @@ class Promises:
         recent = {seq: task_id for seq, task_id in self._reports.items() if seq > self._delivered - 2000}
         self._reports = recent
         self._reported = {task_id for task_id in self._reported if task_id in kept} | set(recent.values())
-
-
-def integrity(path: Path) -> list[str]:
-    """Return what SQLite says of the file: ["ok"] when all is well."""
-    db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
-    try:
-        return [str(line) for (line,) in db.execute("PRAGMA integrity_check")]
-    finally:
-        db.close()

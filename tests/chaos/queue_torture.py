@@ -29,9 +29,10 @@ import msgspec
 from skerry.clock import SystemClock
 from skerry.lock import DirectoryLock
 from task_queue.sqlite_store import SqliteStore
+from task_queue.testing_disk import integrity
 from tests.chaos.evidence import ROOT, load_evidence, queue_files, save_evidence
 from tests.chaos.queue_owner import LIMITS, PRODUCERS, own
-from tests.chaos.queue_promises import Promises, integrity
+from tests.chaos.queue_promises import Promises
 
 KILLS_A_BOUT = 250
 _KILL_AFTER_S = (0.005, 0.2)

@@ -27,6 +27,7 @@ from task_queue.sqlite_store import SqliteStore
 from task_queue.store import Store, TaskFilter
 from task_queue.task import FINAL, State
 from task_queue.testing import QueueDriver, check_invariants, sqlite_opener
+from task_queue.testing_disk import integrity
 
 PAGE = PAGE_BYTES
 FRAME = FRAME_HEAD_BYTES + PAGE
@@ -268,12 +269,3 @@ def _check_nothing_runs_twice(whole: Whole, q: QueueDriver, lost_pages: set[int]
     assert len(ran) == len(set(ran))
     again = [task_id for task_id in ran if whole.states.get(task_id) in FINAL]
     assert not again, f"had ended, and ran again: {again}"
-
-
-def integrity(path: Path) -> list[str]:
-    """Return what SQLite says of a whole file."""
-    db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
-    try:
-        return [str(line) for (line,) in db.execute("PRAGMA integrity_check")]
-    finally:
-        db.close()

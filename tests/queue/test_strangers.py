@@ -11,7 +11,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import apsw
 import pytest
 
 from skerry import database
@@ -20,6 +19,7 @@ from skerry.ids import TaskId
 from task_queue import sqlite_file
 from task_queue.sqlite_store import SqliteStore
 from task_queue.testing import QueueDriver, check_invariants, sqlite_opener
+from task_queue.testing_disk import integrity
 
 #: The same questions for a machine without the shell: the library that comes with Python.
 _STAND_IN = """
@@ -81,14 +81,6 @@ def shell(queue: QueueDriver, tmp_path: Path) -> Iterator[Shell]:
     shell = Shell(tmp_path / "queue.db")
     yield shell
     shell.leave()
-
-
-def integrity(path: Path) -> list[str]:
-    db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
-    try:
-        return [str(line) for (line,) in db.execute("PRAGMA integrity_check")]
-    finally:
-        db.close()
 
 
 def held(queue: QueueDriver, task_ids: list[TaskId]) -> bool:
