@@ -8,9 +8,10 @@ the other side's application after its commit.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from skerry.decision import Decision
 from skerry.fence import Fence
@@ -18,6 +19,9 @@ from skerry.node import Inventory
 from skerry.task import TaskSpec
 
 PROTOCOL = 1
+
+#: Rows or bytes that are added up: many of them still fit a database's number.
+Count = Annotated[int, Meta(ge=0, le=1 << 53)]
 
 
 class Lane(StrEnum):
@@ -197,14 +201,14 @@ class DecisionRecorded(_Body, frozen=True, kw_only=True, tag_field="kind", tag="
 class LossReported(_Body, frozen=True, kw_only=True, tag_field="kind", tag="loss.reported"):
     """Rows that were evicted, expired, dead-lettered or not let in.
 
-    is_total: the counts are of this store since its epoch began, so that a newer report replaces an older one and
-    a repetition is harmless; otherwise they come on top of what was reported.
+    is_total: the counts are of this store since its epoch began, so that a newer report replaces an older one
+    and a repetition is harmless; otherwise they come on top of what was reported.
     """
 
     lost_class: str  #: telemetry, task, history, or the kind of a row
     reason: str
-    count: int
-    size_bytes: int = 0
+    count: Count
+    size_bytes: Count = 0
     is_total: bool = False
 
 
@@ -212,10 +216,10 @@ class StoreSalvaged(_Body, frozen=True, kw_only=True, tag_field="kind", tag="sto
     """A damaged database was set aside and what could be read was kept. kept, lost: the same by table."""
 
     quarantined: str
-    rows_kept: int
-    rows_lost: int
-    kept: dict[str, int] = {}
-    lost: dict[str, int] = {}
+    rows_kept: Count
+    rows_lost: Count
+    kept: dict[str, Count] = {}
+    lost: dict[str, Count] = {}
 
 
 class GateEvidence(_Body, frozen=True, kw_only=True, tag_field="kind", tag="gate.evidence"):

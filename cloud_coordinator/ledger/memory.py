@@ -271,7 +271,7 @@ class MemoryLedger:
     def count(self, name: str, *, node: str = "", reason: str = "", by: int = 1) -> None:
         """Add to a counter."""
         key = (name, node, reason)
-        self._set(self._counters, key, self._counters.get(key, 0) + by)
+        self._set(self._counters, key, min(self._counters.get(key, 0) + by, 1 << 62))
 
     def counters(self) -> list[Counter]:
         """Return every counter."""

@@ -140,9 +140,9 @@ DELETE FROM dead_letter WHERE number <= (SELECT max(number) FROM dead_letter) - 
 SELECT * FROM dead_letter WHERE number < :before ORDER BY number DESC LIMIT :limit;
 
 -- name: count
--- add to a counter
+-- add to a counter, which stands still before a number grows out of its column
 INSERT INTO counter VALUES (:name, :node, :reason, :by)
-ON CONFLICT (name, node, reason) DO UPDATE SET count = count + excluded.count;
+ON CONFLICT (name, node, reason) DO UPDATE SET count = min(count + excluded.count, 1 << 62);
 
 -- name: all_counters
 -- every counter

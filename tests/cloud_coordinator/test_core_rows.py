@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from cloud_coordinator.core import events as happened
 from cloud_coordinator.core import losses
 from cloud_coordinator.core.turn import Limits
+from cloud_coordinator.ledger.sqlite import SqliteLedger
 from cloud_coordinator.ledger.values import TaskState
 from cloud_coordinator.placement.request import Plan
 from cloud_coordinator.placement.settings import PlacementSettings
@@ -173,6 +176,40 @@ def test_a_node_that_invents_reasons_without_end_is_believed_up_to_a_bound(fleet
 
     assert len(losses.of_node(fleet.ledger, "n1")) == losses.LIMIT
     assert fleet.counted("refused", "loss.reported") == 20
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [LossReported(lost_class="task", reason="expired", count=10**40)],
+        [LossReported(lost_class="task", reason="expired", count=1, size_bytes=1 << 64, is_total=True)],
+        [LossReported(lost_class="task", reason="expired", count=-5)],
+        [StoreSalvaged(quarantined="1", rows_kept=0, rows_lost=0, lost={"task": 1 << 80})],
+    ],
+)
+def test_a_row_with_a_number_that_cannot_be_is_set_aside_and_holds_up_nothing(
+    tmp_path: Path, rows: list[LossReported | StoreSalvaged]
+) -> None:
+    fleet = ModelFleet(ledger=SqliteLedger(tmp_path / "ledger.db"))
+    for name in ("n1", "n2"):
+        fleet.add(name)
+    for row in [*rows, LossReported(lost_class="task", reason="expired", count=1 << 53)]:
+        fleet.nodes["n1"].say(row)
+    task_id = fleet.offer("n1")
+    fleet.settle()
+
+    assert fleet.counted("dead_letters") == len(rows)
+    assert fleet.counted("lost", "task: expired") == 1 << 53
+    assert fleet.task(task_id).state is TaskState.PLACED
+
+
+def test_a_counter_stands_still_before_it_outgrows_its_column(tmp_path: Path) -> None:
+    ledger = SqliteLedger(tmp_path / "ledger.db")
+    with ledger.transaction():
+        for _ in range(3):
+            ledger.count("lost", node="n1", reason="much", by=1 << 62)
+
+    assert [counter.count for counter in ledger.counters()] == [1 << 62]
 
 
 def test_a_clone_is_quarantined_and_its_work_stays(fleet: ModelFleet) -> None:
