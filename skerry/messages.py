@@ -178,6 +178,10 @@ class TaskEnded(_Body, frozen=True, kw_only=True, tag_field="kind", tag="task.en
     attempts: int = 1
 
 
+#: Why a placement comes back that was not begun in time. It says nothing against the node.
+LEASE_RAN_OUT = "the placement's lease ran out"
+
+
 class PlacementRefused(_Body, frozen=True, kw_only=True, tag_field="kind", tag="placement.refused"):
     """The node cannot run what was placed on it (rule, lost device, expired lease)."""
 

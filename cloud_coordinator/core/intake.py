@@ -17,6 +17,7 @@ from skerry.fence import Fence
 from skerry.ids import parse_task_id
 from skerry.link.actions import ReceivedRow
 from skerry.messages import (
+    LEASE_RAN_OUT,
     DecisionRecorded,
     FederationReply,
     GateEvidence,
@@ -240,7 +241,8 @@ def _refused(turn: Turn, node: str, refused: PlacementRefused) -> None:
         turn.count("duplicates", node=node, reason="placement.refused")
         return
     turn.count("placements_refused", node=node)
-    custody.give_back(turn, entry, "refused", refused.reason[:500], revoke=False)
+    ended = "lapsed" if refused.reason == LEASE_RAN_OUT else "refused"  # it may go there again
+    custody.give_back(turn, entry, ended, refused.reason[:500], revoke=False)
 
 
 def _withdrawn(turn: Turn, node: str, withdrawn: TaskWithdrawn) -> None:

@@ -6,7 +6,7 @@ Time is powered-on seconds of the store.
 from __future__ import annotations
 
 from skerry.ids import TaskId
-from skerry.messages import Outcome
+from skerry.messages import LEASE_RAN_OUT, Outcome
 from task_queue.awaiting import run_out
 from task_queue.eviction import make_room
 from task_queue.losses import next_report_on_s
@@ -70,7 +70,7 @@ def _lapse(tx: Transaction, limit: int) -> Passed:
     for row in rows:
         current = tx.find(row.task_id)
         assert current is not None
-        tx.refuse_placement(current, "the placement's lease ran out")
+        tx.refuse_placement(current, LEASE_RAN_OUT)
     return tuple((row.task_id, row.state) for row in rows)
 
 

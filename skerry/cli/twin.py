@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from skerry.cli.connect import QueuePlace, with_queue
 from skerry.cli.exits import Exit
 from skerry.cli.output import duration, print_fields, print_json, print_table
 from skerry.cli.root import Group
@@ -90,6 +91,7 @@ def fuzz(
     seconds: Annotated[float, typer.Option(min=1.0, help="How long to look.")] = 60.0,
     seed: Seed = 1,
     most: Annotated[int | None, typer.Option(min=1, help="Scenarios to run at most.")] = None,
+    shrink: Annotated[bool, typer.Option(help="Make a find as small as it can be.")] = True,
     json: Json = False,
 ) -> None:
     """Look for a scenario that breaks a law; exits with 1 when one is found, made as small as it can be.
@@ -98,7 +100,8 @@ def fuzz(
     """
     from twin.faithful.fuzz import fuzz as search
 
-    found = search(seconds=seconds, seed=seed, most=most, progress=_count() if not json else _say_nothing)
+    show = _say_nothing if json else _count()
+    found = search(seconds=seconds, seed=seed, most=most, shrinks=shrink, progress=show)
     if json:
         print_json(found)
     else:
@@ -192,6 +195,45 @@ def _show_check(checked: Checked) -> None:
     )
     for number, step in enumerate(checked.trace, start=1):
         typer.echo(f"{number:4}  {step}")
+
+
+@app.command()
+@with_queue
+def rehearse(
+    place: QueuePlace,
+    *,
+    hours: Annotated[float, typer.Option(min=0.01, help="How long the outage lasts.")] = 72.0,
+    rate: Annotated[
+        float | None, typer.Option(min=0.0001, help="Tasks a second, instead of what the queue shows.")
+    ] = None,
+    restart_after: Annotated[
+        list[float] | None,
+        typer.Option(help="Hours into the outage at which the agent restarts; may be repeated."),
+    ] = None,
+    seed: Seed = 1,
+    json: Json = False,
+) -> None:
+    """Rehearse an outage of this device, with its settings, rates and run times; nothing of it is touched.
+
+    Exits with 1 when a law is broken, or a task would be refused.
+
+    Example: skerry twin rehearse --hours 72
+    """
+    from twin.faithful.rehearse import Outage, in_words
+    from twin.faithful.rehearse import rehearse as play
+    from twin.faithful.rehearse_device import settings_at, take_device
+
+    device = take_device(settings_at(place.stopped_directory(), place.config), rate_per_s=rate)
+    outage = Outage(hours=hours, restart_after_h=tuple(restart_after or ()), seed=seed)
+    came = play(device, outage, progress=None if json else _progress())
+    if json:
+        print_json(came)
+    else:
+        for sentence in in_words(came):
+            typer.echo(sentence)
+        typer.echo(f"Rehearsed in {duration(came.wall_s)}; devices and run times were emulated.")
+    if came.violations or came.refused_after_h is not None:
+        raise typer.Exit(Exit.FAILED)
 
 
 def _progress() -> Callable[[float, float], None] | None:

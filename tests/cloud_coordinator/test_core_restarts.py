@@ -15,10 +15,11 @@ from cloud_coordinator.ledger.values import TaskState
 from cloud_coordinator.testing import ModelFleet, place_one, placed_on
 from skerry.fence import Fence
 from skerry.messages import (
+    LEASE_RAN_OUT,
     TaskWithdrawn,
     row_of,
 )
-from skerry.task import OnnxSpec
+from skerry.task import Constraints, OnnxSpec
 from skerry.testing import a_task
 
 
@@ -111,6 +112,16 @@ def test_a_refusal_does_not_count_for_ever(fleet: ModelFleet) -> None:
 
     assert placed_on(fleet, task_id)
     assert len(fleet.ledger.placements(task_id)) == 3
+
+
+def test_a_lease_that_ran_out_at_a_node_that_was_away_is_no_refusal(fleet: ModelFleet) -> None:
+    task_id, node = place_one(fleet, constraints=Constraints(nodes=("n2",)))
+
+    fleet.nodes[node].refuse(task_id, LEASE_RAN_OUT)
+    fleet.settle()
+
+    assert placed_on(fleet, task_id) == node
+    assert [placement.ended for placement in fleet.ledger.placements(task_id)] == ["lapsed", ""]
 
 
 def test_a_task_that_is_always_refused_is_asked_of_nodes_ever_more_seldom(fleet: ModelFleet) -> None:

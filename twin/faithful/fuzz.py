@@ -79,9 +79,13 @@ def fuzz(
     seconds: float,
     seed: int,
     most: int | None = None,
+    shrinks: bool = True,
     progress: Callable[[int, float], None] = lambda done, spent_s: None,
 ) -> Fuzzed:
-    """Search until the time is up, or so many scenarios were run, or a law is broken."""
+    """Search until the time is up, or so many scenarios were run, or a law is broken.
+
+    shrinks: make a find as small as it can be.
+    """
     begun = time.perf_counter()
     done = tasks = 0
     find: Find | None = None
@@ -91,13 +95,13 @@ def fuzz(
         done += 1
         tasks += run.report.submitted if run.report else 0
         if run.broken:
-            find = _find(scenario, seed, done, run)
+            find = _find(scenario, seed, done, run, tries=SHRINK_TRIES if shrinks else 0)
         progress(done, time.perf_counter() - begun)
     spent_s = round(time.perf_counter() - begun, 1)
     return Fuzzed(seed=seed, scenarios=done, tasks=tasks, seconds=spent_s, find=find)
 
 
-def _find(scenario: Scenario, seed: int, number: int, run: _Run) -> Find:
+def _find(scenario: Scenario, seed: int, number: int, run: _Run, *, tries: int) -> Find:
     """Make it small, as long as the same law is broken, and tell of the smallest."""
     law = run.broken[0].law
     best = run
@@ -110,7 +114,7 @@ def _find(scenario: Scenario, seed: int, number: int, run: _Run) -> Find:
             return True
         return False
 
-    smallest = shrink(scenario, still_fails, tries=SHRINK_TRIES)
+    smallest = shrink(scenario, still_fails, tries=tries)
     return Find(
         seed=seed,
         number=number,

@@ -50,14 +50,15 @@ def _groups(rng: Random) -> tuple[Group, ...]:
 def _load(rng: Random, load_s: float, *, has_npu: bool) -> Load:
     tasks = rng.randint(3, MOST_TASKS // 3)
     longest_s = rng.choice((0.5, 2.0, 20.0))
+    is_short_of_time = longest_s > 5.0 and rng.random() < 0.5
     return Load(
         on=rng.choice(("all", "home")),
         rate_per_s=round(max(tasks / load_s, 0.05), 3),
         arrival=rng.choice(("steady", "poisson")),
         runtime_s=(0.1, longest_s),
         fails=rng.choice((0.0, 0.0, 0.4)),
-        retries=rng.choice((0, 2, 20)),
-        max_runtime_s=rng.choice((300.0, 5.0)),
+        retries=1 if is_short_of_time else rng.choice((0, 2, 6)),
+        max_runtime_s=5.0 if is_short_of_time else 300.0,
         effect=rng.choice(("idempotent", "idempotent", "at_most_once")),
         priority=rng.randint(0, 9),
         needs=rng.choice(("any", "npu")) if has_npu else "any",

@@ -20,11 +20,20 @@ from cloud_coordinator.ledger.sqlite import SqliteLedger
 from cloud_coordinator.ledger.values import LedgerTask, Mark, Placement, TaskState
 from cloud_coordinator.runtime import Runtime
 from skerry.link.wire import KINDS
-from skerry.messages import Lane, Presence
+from skerry.messages import Lane, Presence, State, StreamBatch
 from skerry.node import NodeRecord
 
-_PRESENCE = KINDS[Presence]
+_PRESENCE, _STATE, _ROWS = KINDS[Presence], KINDS[State], KINDS[StreamBatch]
 Violated = Callable[[int, str, str, str], None]
+
+
+class _Holds(msgspec.Struct, frozen=True):
+    """What counts here of a State."""
+
+    holds: tuple[str, ...] = ()
+
+
+_read_holds = msgspec.json.Decoder(_Holds).decode
 
 
 class Overseer:
@@ -38,6 +47,7 @@ class Overseer:
         self._lease_s, self._pause_s = lease_s, state_interval_s
         self._heard_s: dict[str, float] = {}
         self._placed: dict[str, LedgerTask] = {}
+        self._holds: dict[str, frozenset[str]] = {}  #: node → what it holds, if that is the last it said
         self._times: Counter[str] = Counter()  #: open task → placements
         self.most_placements = 0
         self.statuses: dict[str, set[str]] = {}  #: node → what it was called
@@ -47,8 +57,13 @@ class Overseer:
 
     def heard(self, event: happened.Event) -> None:
         """The coordinator was given an event."""
-        if isinstance(event, happened.Heard):
-            self._heard_s[event.node] = self._now_s()
+        if not isinstance(event, happened.Heard):
+            return
+        self._heard_s[event.node] = self._now_s()
+        if event.kind == _STATE:
+            self._holds[event.node] = frozenset(_read_holds(event.body).holds)
+        elif event.kind == _ROWS:
+            self._holds.pop(event.node, None)  # they may say that it has let go of something
 
     def task_written(self, task: LedgerTask) -> None:
         """The ledger holds this of a task now: whoever lost it must have been silent long enough."""
@@ -86,6 +101,10 @@ class Overseer:
     def _taken_from(self, node: str, task_id: str) -> None:
         """A node in touch has let go of it itself; a silent one must have been silent for its lease."""
         silent_s = self._now_s() - self._heard_s.get(node, 0.0)
+        if silent_s <= 3 * self._pause_s and task_id in self._holds.get(node, ()):
+            self._violated(
+                6, node, f"taken from it, though it holds it and was heard {silent_s:.1f} s ago", task_id
+            )
         if 3 * self._pause_s < silent_s < self._lease_s - 2 * self._pause_s:
             what = f"taken from it after {silent_s:.1f} s of silence, its lease is {self._lease_s:g} s"
             self._violated(6, node, what, task_id)
