@@ -30,8 +30,6 @@ _T = TypeVar("_T")
 
 #: A state from which nothing ends within so many rounds of a fair schedule hangs.
 FAIR_ROUNDS = 60
-#: States of the last depth from which such a schedule is followed, at least so many of them.
-FOLLOWED = 200
 
 
 class FoundError(Exception):
@@ -87,7 +85,7 @@ class Search:
                 by_depth.append(len(frontier))
                 if progress is not None:
                     progress(depth, len(self._faults))
-            for world in frontier[:: max(1, len(frontier) // FOLLOWED)]:
+            for world in frontier[:: max(1, len(frontier) // self._bounds.followed)]:
                 self._follow(world)
         except FoundError as found:
             broken, trace = found.words, found.trace
@@ -149,10 +147,7 @@ class Search:
         for choice in self._events(world):
             yield choice
             if choice.place != CLOUD:
-                done = self._done(world, choice)
-                # Cut off before its first commit it is the same as not having been told.
-                first = 1 if choice.told[0] == "submit" else 2
-                for commit in range(first, done.commits + 1):
+                for commit in self._done(world, choice).cuts:
                     yield choice._replace(cut_off_at=commit)
         for number in dict.fromkeys(world.flight):
             yield Choice(self._parts.messages[number].to, ("hear", number), is_kept=True)

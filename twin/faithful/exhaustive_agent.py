@@ -166,6 +166,7 @@ class AgentPart:
         self.last_fence: dict[TaskId, str] = {}  #: of the latest attempt begun, by task
         self.will: Will | None = None
         self.starts = 0
+        self.spoke_first = False  #: something left this step before its first commit
         self._start()
 
     # --- its steps
@@ -201,6 +202,7 @@ class AgentPart:
 
     def settle(self, cut_off_at: int = 0) -> None:
         """Do everything that is left to be done.  cut_off_at: see StepLoop; then the process begins anew."""
+        self.spoke_first = False
         try:
             self.loop.settle(cut_off_at)
         except CutOffError:
@@ -224,6 +226,7 @@ class AgentPart:
         )
         core = AgentCore(facts, decider, jitter=half)
         self.loop = StepLoop(core, self.store, self.clock, self._perform)
+        self.loop.before_first = self._look_before_first
         self.uplink = self._uplink()
         self.will = self.uplink.will()
         self.loop.post(DevicesChanged(devices=(self.device,)))
@@ -286,6 +289,9 @@ class AgentPart:
                     self.loop.post(AttemptEnded(task_id=action.task_id, fence=stopped.fence, report=report))
             case _:
                 pass  # content, alarms and measures change nothing here
+
+    def _look_before_first(self) -> None:
+        self.spoke_first = bool(self.outlet.said or self.seen)
 
     def _state(self) -> State:
         """See state_of: the same, from a store that answers at once."""

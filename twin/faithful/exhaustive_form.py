@@ -31,6 +31,7 @@ _LEFT_OUT = frozenset(
         *("story", "counts", "_counters", "refused", "down_reason", "changed_at", "round_trips", "alarm"),
         *("index", "_ids", "_requests", "lane_seqs", "_undo", "_journal", "_by_state", "_heap", "bytes_used"),
         *("next_token", "commits", "claims", "revision", "_saved_book", "seen", "boot_id", "starts"),
+        *("spoke_first", "cut_off_at"),
         *("event", "events", "last_event", "_sent", "nonces"),
         # held by another name, too
         *("_store", "ledger", "_ledger", "clock", "_clock", "_loop"),

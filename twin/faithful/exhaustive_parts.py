@@ -20,12 +20,15 @@ Part = AgentPart | CloudPart
 
 
 class Done(NamedTuple):
-    """What a part did. after: the number of its state.  commits: that the step had."""
+    """What a part did. after: the number of its state.  cuts: the commits before which its end is a choice.
+
+    Before the first one it is none, where nothing had left the part yet: that is as if it had not been told.
+    """
 
     after: int
     sent: tuple[int, ...]
     seen: tuple[tuple[str, ...], ...]
-    commits: int
+    cuts: range
 
 
 class Parts:
@@ -90,18 +93,18 @@ class Parts:
     def _run(self, number: int, waits: int, told: Told, cut_off_at: int) -> Done:
         part: Part = self.part(number)
         part.clock.uptime_s = 1000.0 + waits * WAIT_S
-        commits = 0
+        cuts = range(0)
         try:
             _tell(part, self.messages, self._setting.tasks, told)
             if isinstance(part, AgentPart):
                 part.settle(cut_off_at)
-                commits = part.loop.commits
+                cuts = range(1 if part.spoke_first else 2, part.loop.commits + 1)
         except Exception as error:  # whatever breaks a core is a find, shown with its trace
             part.seen.append(("broke", f"{type(error).__name__}: {error}"))
-            return Done(number, (), tuple(part.seen), 0)
+            return Done(number, (), tuple(part.seen), cuts)
         sent = tuple(self._message(said[0], said[1], is_retained=said[2]) for said in part.outlet.said)
         seen = tuple(part.seen)
-        return Done(self.add(part), sent, seen, commits)
+        return Done(self.add(part), sent, seen, cuts)
 
     def _message(self, topic: str, payload: bytes, *, is_retained: bool) -> int:
         message = Sent(self._setting.place_of(topic), topic, payload, is_retained)

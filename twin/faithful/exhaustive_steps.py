@@ -55,6 +55,7 @@ class StepLoop:
         self._waiting: list[tuple[Sequence[Operation], int | Job]] = []
         self.commits = 0  #: of this step
         self.cut_off_at = 0  #: the commit of this step before which the process ends; 0: none
+        self.before_first: Callable[[], None] | None = None  #: called when a step comes to its first commit
 
     def post(self, event: Event) -> None:
         """Give the core an event, and do what it asks for."""
@@ -109,6 +110,8 @@ class StepLoop:
 
     def _write(self) -> None:
         self.commits += 1
+        if self.commits == 1 and self.before_first is not None:
+            self.before_first()
         if self.commits == self.cut_off_at:
             raise CutOffError
         waiting, self._waiting = self._waiting, []

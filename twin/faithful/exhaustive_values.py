@@ -15,7 +15,8 @@ Told = tuple[str, *tuple[Any, ...]]
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     """How far the check goes. depth: steps beyond a station.  faults: crashes and duplicates on one path.
 
-    waits: how often time passes on one path.
+    waits: how often time passes on one path.  followed: states of the last depth from which a run without
+    faults must come to an end, at least so many where there are.
 
     seconds: of real time, after which it stops where it is.
     """
@@ -23,6 +24,7 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
     depth: int = 4
     faults: int = 2
     waits: int = 1
+    followed: int = 200
     seconds: float = 3600.0
 
 
