@@ -151,6 +151,7 @@ def check(
     depth: Annotated[int, typer.Option(min=1, help="Steps beyond each state of the undisturbed run.")] = 3,
     faults: Annotated[int, typer.Option(min=0, help="Crashes and repetitions on one path, at most.")] = 1,
     waits: Annotated[int, typer.Option(min=0, help="How often time passes on one path, at most.")] = 1,
+    seconds: Annotated[float, typer.Option(min=1, help="Of real time for each kind of tasks.")] = 3600.0,
     json: Json = False,
 ) -> None:
     """Check every interleaving of two agents, two tasks and a coordinator; exits with 1 for a broken law.
@@ -162,9 +163,8 @@ def check(
     from twin.faithful.exhaustive_run import check_tasks
     from twin.faithful.exhaustive_values import Bounds
 
-    found = check_tasks(
-        tasks, Bounds(depth=depth, faults=faults, waits=waits), progress=None if json else _depths()
-    )
+    bounds = Bounds(depth=depth, faults=faults, waits=waits, seconds=seconds)
+    found = check_tasks(tasks, bounds, progress=None if json else _depths())
     if json:
         print_json(found)
     else:

@@ -1,4 +1,4 @@
-"""Every interleaving, to a small depth: nothing is broken; what is planted is found, with a shortest way there."""
+"""Every interleaving, to a small depth: nothing is broken; what is planted is found, and how to get there."""
 
 from __future__ import annotations
 

@@ -14,10 +14,17 @@ from twin.faithful.exhaustive_values import Bounds, Checked
 def check_tasks(
     tasks: str, bounds: Bounds, *, progress: Callable[[int, int], None] | None = None
 ) -> list[Checked]:
-    """Return what came of checking one kind of tasks, or all.  Raises SpecError for an unknown kind."""
+    """Return what came of checking one kind of tasks, or all up to the first that shows a broken law.
+
+    Raises SpecError for an unknown kind.
+    """
+    done: list[Checked] = []
     with _unheard():
-        names = tuple(TASKS) if tasks == "all" else (tasks,)
-        return [Search(make_setting(name), bounds).run(progress) for name in names]
+        for name in tuple(TASKS) if tasks == "all" else (tasks,):
+            done.append(Search(make_setting(name), bounds).run(progress))
+            if done[-1].broken:
+                break
+    return done
 
 
 @contextmanager
