@@ -24,7 +24,7 @@ from task_queue.recurring_row import RecurringRecord
 from task_queue.rows import Book, depth_of
 from task_queue.sqlite_file import open_reader
 from task_queue.sqlite_reads import SqliteReads
-from task_queue.store import Depth, Loss, Waiting
+from task_queue.store import Depth, Loss, TaskFilter, TaskRecord, Waiting
 from task_queue.task import State
 from task_queue.watermarks import Usage
 
@@ -82,6 +82,10 @@ class StoppedQueue:
     def waiting(self) -> Waiting:
         """Return what is ready."""
         return self._reads.waiting()
+
+    def find(self, task_filter: TaskFilter) -> list[TaskRecord]:
+        """Return tasks, newest first."""
+        return self._reads.find(task_filter)
 
     def recurring(self, *, now: Instant) -> list[RecurringRecord]:
         """Return the recurring tasks."""

@@ -20,6 +20,7 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True):
     takes_s: float
     status: str = "succeeded"
     is_deaf: bool = False
+    result_bytes: int = 0  #: of a success
 
 
 class EmulatedExecutor:
@@ -66,6 +67,7 @@ class EmulatedExecutor:
             status=behaviour.status,
             error="" if behaviour.status == "succeeded" else "emulated",
             runtime_s=takes_s,
+            result="x" * behaviour.result_bytes if behaviour.status == "succeeded" else None,
         )
 
     def cancel(self, task_id: str) -> None:

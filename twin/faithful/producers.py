@@ -81,8 +81,9 @@ class Producer:
         takes_s = self._rng.uniform(low, high)
         fails = int(self._rng.random() < load.fails)
         order = f"k{number % load.ordering_keys}" if load.ordering_keys else None
+        returns = (str(load.result_bytes),) if load.result_bytes else ()
         return TaskSpec(
-            spec=CommandSpec(argv=(f"{takes_s:.3f}", str(fails)), stdin="x" * load.payload_bytes),
+            spec=CommandSpec(argv=(f"{takes_s:.3f}", str(fails), *returns), stdin="x" * load.payload_bytes),
             kind=load.kind,
             idempotency_key=f"{self._number}-{number}" if load.is_keyed else None,
             resources=Resources(cpu_millicores=100, memory_bytes=1 << 24, accelerator=load.needs),

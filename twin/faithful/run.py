@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,6 +15,7 @@ from twin.faithful.agent import Node
 from twin.faithful.chance import seeded_secrets
 from twin.faithful.mishaps import plan_mishaps
 from twin.faithful.staging import LOAD_BEGINS_S, Stage
+from twin.faithful.witness import Violation
 from twin.scenario.language import Scenario
 
 #: How often the laws that need a look are looked at, seconds of the world.
@@ -128,13 +129,18 @@ def report_of(stage: Stage, lost: int, log_hash: str, wall_s: float) -> Report:
         lost=lost,
         done_twice=witness.done_twice,
         violations=witness.count,
-        broken=tuple(
-            Broken(law=v.law, at_s=round(v.at_s, 3), node=v.node, what=v.what, task_id=v.task_id)
-            for v in witness.violations
-        ),
+        broken=broken_of(witness.violations),
         refusals=stage.refusals,
         figures=stage.measures.figures(),
         virtual_s=round(stage.world.now_s(), 3),
         wall_s=round(wall_s, 3),
         log_hash=log_hash,
+    )
+
+
+def broken_of(violations: Sequence[Violation]) -> tuple[Broken, ...]:
+    """Return violations for people."""
+    return tuple(
+        Broken(law=v.law, at_s=round(v.at_s, 3), node=v.node, what=v.what, task_id=v.task_id)
+        for v in violations
     )

@@ -172,14 +172,7 @@ class Stage:
         key = _key(self.seed, name)
         node = Node(
             self.world,
-            NodePlan(
-                name=name,
-                region=group.region,
-                devices=tuple(_device(kind, group.slots) for kind in group.devices),
-                cpu_millicores=1000 * group.slots,
-                limits=Limits(max_bytes=group.queue_bytes),
-                recorder_bytes=self._recorder_bytes,
-            ),
+            self._plan(group, name),
             self.home / name,
             enrolment=Enrolment(
                 fleet=FLEET,
@@ -200,6 +193,16 @@ class Stage:
         node.committed = self._committed
         return node
 
+    def _plan(self, group: Group, name: str) -> NodePlan:
+        return NodePlan(
+            name=name,
+            region=group.region,
+            devices=tuple(_device(kind, group.slots) for kind in group.devices),
+            cpu_millicores=1000 * group.slots,
+            limits=Limits(max_bytes=group.queue_bytes),
+            recorder_bytes=self._recorder_bytes,
+        )
+
     def _producers(self) -> list[Producer]:
         made = []
         for number, load in enumerate(self.scenario.load):
@@ -218,10 +221,14 @@ class Stage:
 
     def _behave(self, name: str, job: Job, rng: Random) -> Behaviour:
         assert isinstance(job.spec, CommandSpec)  # producers submit nothing else
-        takes_s, fails = float(job.spec.argv[0]), job.spec.argv[1] == "1"
+        takes_s, fails, *returns = float(job.spec.argv[0]), job.spec.argv[1] == "1", *job.spec.argv[2:]
         if name in self.faulty:
             return Behaviour(takes_s=min(takes_s, 0.1), status="device_fault")
-        return Behaviour(takes_s=takes_s, status="failed" if fails and rng.random() < 0.5 else "succeeded")
+        return Behaviour(
+            takes_s=takes_s,
+            status="failed" if fails and rng.random() < 0.5 else "succeeded",
+            result_bytes=int(returns[0]) if returns else 0,
+        )
 
     def _effect(self, node: Node, job: Job, what: str) -> None:
         self.note(node.name, f"{what} {job.task_id} {job.fence}")

@@ -59,6 +59,7 @@ class Witness:
     submitted: int = 0
     done_twice: int = 0
     effects: int = 0
+    longest_s: float = 0.0  #: from a task's acceptance to its end
     violations: list[Violation] = field(default_factory=list)
     count: int = 0
     _asked: dict[tuple[str, str], TaskId] = field(default_factory=dict)  #: unanswered node and key → task
@@ -144,6 +145,7 @@ class Witness:
             del self.open[task_id]
             self._done[task_id] = node.name
             self.ended[state] += 1
+            self.longest_s = max(self.longest_s, self.now_s() - promise.at_s)
         elif self._done.get(task_id) == node.name:
             self.done_twice += 1
             self.violated(3, node.name, f"it ended a second time, as {state}", task_id)

@@ -53,6 +53,7 @@ class Load(_Table, frozen=True, kw_only=True):
     ordering_keys: Annotated[int, Meta(ge=0)] = 0  #: so many keys, in turn
     is_keyed: bool = True  #: its producer asks again under one idempotency key until it is answered
     payload_bytes: Annotated[int, Meta(ge=0, le=16_384)] = 16
+    result_bytes: Annotated[int, Meta(ge=0, le=16_384)] = 0
 
 
 class CoordinatorPart(_Table, frozen=True, kw_only=True):
