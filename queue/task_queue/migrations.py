@@ -13,6 +13,7 @@ import msgspec
 
 from skerry.database import Schema, Step
 from skerry.decoding import MALFORMED
+from skerry.errors import StoreDamaged
 from skerry.sql import load_schema
 from task_queue.queries import PACKAGE
 
@@ -44,7 +45,12 @@ def schema() -> Schema:
 
 
 def _carry_stories(db: apsw.Connection) -> None:
-    """Make the stories of version 3 from what version 2 kept: attempts, outcome and latest decision."""
+    """Make the stories of version 3 from what version 2 kept: attempts, outcome and latest decision.
+
+    Raises StoreDamaged when the store's own row cannot be read: the file is then brought over row by row.
+    """
+    if db.execute("SELECT 1 FROM store WHERE NOT json_valid(book)").fetchall():
+        raise StoreDamaged("the store's own row cannot be read")
     last = 0
     for task in db.execute(_TASKS):
         story = list(_story(db, _OldTask(*task)))
@@ -123,6 +129,7 @@ def _kept(decision: bytes | None) -> dict[str, Any] | None:
     if not isinstance(value, dict):
         return None
     kept = {_KEPT.get(str(name), str(name)): each for name, each in value.items() if name != "task_id"}
+    candidates = value.get("candidates")
     kept["candidates"] = [
         [
             one.get("device", ""),
@@ -132,7 +139,8 @@ def _kept(decision: bytes | None) -> dict[str, Any] | None:
             one.get("verdicts", []),
             "" if one.get("node") == value.get("node") else one.get("node", ""),
         ]
-        for one in value.get("candidates", ())
+        for one in (candidates if isinstance(candidates, list) else ())
+        if isinstance(one, dict)
     ]
     return kept
 

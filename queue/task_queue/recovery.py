@@ -14,6 +14,7 @@ import apsw
 import msgspec
 
 from skerry.database import translated, upgrade
+from skerry.decoding import MALFORMED
 from skerry.durable import sync
 from skerry.errors import StoreDamaged
 from task_queue import quarantine
@@ -30,6 +31,8 @@ _COUNTERS = ("by_state", "outbox", "outbox_seq", "trimmed", "by_class")
 #: Left between the numbers of the old rows and of new ones: those of its last commits may be lost.
 _GAP = 1000
 _EPOCHS_KEPT = 8
+#: Values of the old store that the new one begins with.
+_TAKEN_OVER: dict[Any, Any] = {PROGRESS: Progress, EPOCHS: list[str]}
 
 
 class OldStore(NamedTuple):
@@ -73,11 +76,20 @@ def open_salvage(path: Path, db: apsw.Connection, *, session: int) -> Salvage | 
         ).fetchall()
         if not found:
             return None
-        progress = msgspec.json.decode(found[0][0], type=Progress)
+        progress = _progress_of(found[0][0], path)
         copy = Copy(path.parent / quarantine.FOLDER / progress.copy, path.name)
         raw, remains = _open(copy)
         shapes = schema_shapes()[-1]
         return Salvage(copy, progress, raw, remains, db=db, shapes=shapes, session=session)
+
+
+def _progress_of(value: bytes, path: Path) -> Progress:
+    try:
+        return msgspec.json.decode(value, type=Progress)
+    except MALFORMED as error:
+        raise StoreDamaged(
+            f"{path}: how far a salvage has come cannot be read: {error}", path=path
+        ) from error
 
 
 def _open(copy: Copy) -> tuple[RawPages, Remains]:
@@ -144,8 +156,10 @@ def _meta(raw: RawPages, remains: Remains) -> dict[str, Any]:
     for page in remains.of("meta"):
         for row in raw.rows(page):
             with suppress(msgspec.DecodeError, ValueError, TypeError):
-                if row is not None and row[1][0] in (PROGRESS, EPOCHS):
-                    found[str(row[1][0])] = msgspec.json.decode(cast("bytes", row[1][1]))
+                if row is not None and row[1][0] in _TAKEN_OVER:
+                    name = str(row[1][0])
+                    value = msgspec.json.decode(cast("bytes", row[1][1]), type=_TAKEN_OVER[name])
+                    found[name] = msgspec.to_builtins(value)
     return found
 
 

@@ -24,6 +24,7 @@ from task_queue.sqlite_store import SqliteStore
 from task_queue.store import TaskFilter
 from task_queue.task import State
 from task_queue.testing import QueueDriver, check_invariants, sqlite_opener
+from task_queue.testing_disk import integrity
 from tests.queue.old_schemas import (
     ACCEPTED_WALL_S,
     ATTEMPTS,
@@ -271,3 +272,34 @@ def test_a_new_database_has_small_pages_and_an_old_one_keeps_its_own(tmp_path: P
         4096,
         PAGE_BYTES,
     )
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE store SET book = '{'",
+        "UPDATE store SET book = x'ff'",
+        "UPDATE attempt SET decision = CAST('{\"candidates\": null}' AS BLOB)",
+        'UPDATE attempt SET decision = CAST(\'{"candidates": [1, null, "x"]}\' AS BLOB)',
+        "UPDATE task SET decision = CAST('{\"candidates\": 7}' AS BLOB)",
+        "INSERT INTO meta VALUES ('store.salvage', x'ff')",
+        "INSERT INTO meta VALUES ('store.salvage', CAST('{\"copy\": 5}' AS BLOB))",
+        "UPDATE attempt SET ended = 'exploded', error = x'ff', runtime_s = 'long'",
+    ],
+)
+def test_odd_values_in_an_old_database_never_keep_the_queue_from_starting(
+    tmp_path: Path, version: int, damage: str
+) -> None:
+    write_old(tmp_path / "queue.db", version)
+    db = apsw.Connection(str(tmp_path / "queue.db"))
+    db.execute(damage).fetchall()
+    db.close()
+
+    q = QueueDriver(sqlite_opener(tmp_path))
+    states = {seq: q.store.get(task_id_of(seq)) for seq, _, _ in TASKS}
+
+    assert all(states.values())
+    assert q.state(q.enqueue()) is State.READY
+    q.store.close()
+    assert integrity(tmp_path / "queue.db") == ["ok"]
