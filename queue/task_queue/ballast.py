@@ -23,6 +23,11 @@ class Ballast:
         self._first = _Part(database.with_name(database.name + ".ballast"), limits.ballast_bytes)
         self.restore()
 
+    @property
+    def is_whole(self) -> bool:
+        """Nothing of it is given up."""
+        return self._first.is_held and self._last.is_held
+
     def free_bytes(self) -> int:
         """Return what this user may still write on the file system."""
         stat = os.statvfs(self._folder)

@@ -59,8 +59,16 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 CONTROL_RESERVE_BYTES = 8 * MIB
 #: The write-ahead log is written into the file at this length, bytes.
 CHECKPOINT_BYTES = 4 * MIB
-#: A write-ahead log that a reader still needs is tried again after so many seconds.
+#: A long write-ahead log is looked for, and one that a reader still needs tried again, every so many seconds.
 LOG_RETRY_S = 0.5
+#: While there is ample room, what the disk says is asked again after so many seconds, or when so many bytes
+#: were written: each question is a system call of 2 to 4 µs, and a commit has nine.
+LOOK_EVERY_S = 0.25
+LOOK_AGAIN_BYTES = 8 * MIB
+#: Room is ample when so many bytes more would change nothing: what may be written unseen, twice.
+AMPLE_BYTES = 2 * LOOK_AGAIN_BYTES
+#: A commit of more operations measures always; so many of the largest fit into LOOK_AGAIN_BYTES.
+FEW_OPERATIONS = 8
 #: A value kept with PutMeta, bytes of JSON.
 META_LIMIT_BYTES = 64 * 1024
 #: Rows that one commit deletes from the outbox at most: a longer one would hold up the commits behind it.

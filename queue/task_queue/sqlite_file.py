@@ -105,7 +105,7 @@ def bytes_in_use(db: apsw.Connection) -> int:
 
 
 class Gauge:
-    """Measures what an open file and its write-ahead log take: with each commit, so it is made cheap."""
+    """Measures what an open file and its write-ahead log take: with many commits, so it is made cheap."""
 
     def __init__(self, db: apsw.Connection, path: Path) -> None:
         """Remember what does not change."""
@@ -126,6 +126,11 @@ class Gauge:
     def log_bytes(self) -> int:
         """Return the size of the write-ahead log."""
         return _size(self._log)
+
+    def written_bytes(self) -> int:
+        """Return what this connection has committed so far: no less than what file and log grew by."""
+        pages, _ = self._db.status(apsw.SQLITE_DBSTATUS_CACHE_WRITE)
+        return pages * self._page_bytes
 
 
 def log_bytes(path: Path) -> int:

@@ -1,5 +1,6 @@
 """Room on the disk for one open database: measured, kept for the control lane, won back from a long log.
 
+Small commits go by what was measured before them while room is ample: measuring took a tenth of their time.
 Knows neither tables nor rules; what a measure means is said by watermarks.
 """
 
@@ -14,8 +15,8 @@ from skerry.database import translated
 from skerry.errors import StorageFailed
 from task_queue import sqlite_file
 from task_queue.ballast import Ballast
-from task_queue.limits import LOG_RETRY_S, Limits
-from task_queue.watermarks import Level, Usage, level, why_only_control
+from task_queue.limits import FEW_OPERATIONS, LOG_RETRY_S, LOOK_AGAIN_BYTES, LOOK_EVERY_S, Limits
+from task_queue.watermarks import Level, Usage, is_ample, level, why_only_control
 
 
 class SqliteRoom:
@@ -26,7 +27,12 @@ class SqliteRoom:
         self._path = path
         self._limits = limits
         self._ballast = Ballast(path, limits)
-        self._log_tried_s = 0.0  #: when a long log was last tried to be emptied, uptime
+        self._log_tried_s = 0.0  #: when the log was last looked at, uptime
+        self._now_s = 0.0  #: of the commit under way, uptime
+        self._recalled: Usage | None = None  #: by which it goes, without measuring
+        self._ample: Usage | None = None  #: the latest measure, when room was ample
+        self._measured_s = 0.0  #: uptime
+        self._measured_bytes = 0  #: had been written by then
         self.is_short = False
 
     def attach(self, db: apsw.Connection) -> None:
@@ -34,6 +40,7 @@ class SqliteRoom:
         self._db = db
         self._gauge = sqlite_file.Gauge(db, self._path)
         # A cap that was lowered below what the file holds must not keep that from ending.
+        self._recalled = None
         held_bytes = self.measure().used_bytes + self._limits.max_bytes // 10
         self._accepted_bytes = max(self._limits.accepted_bytes, held_bytes)
 
@@ -41,15 +48,31 @@ class SqliteRoom:
         """Return what may still be written on the file system beside the ballast."""
         return self._ballast.spare_bytes()
 
+    def begin(self, now: Instant, operations: int | None) -> None:
+        """Decide whether a commit of so many operations (None: of any size) goes by an earlier measure."""
+        self._now_s = now.uptime_s
+        is_small = operations is not None and operations <= FEW_OPERATIONS
+        is_new = (
+            0.0 <= now.uptime_s - self._measured_s < LOOK_EVERY_S
+            and self._gauge.written_bytes() - self._measured_bytes < LOOK_AGAIN_BYTES
+        )
+        self._recalled = self._ample if is_small and is_new else None
+
     def measure(self) -> Usage:
-        """Return what is taken of the disk now. Ballast given up before is taken back when there is room."""
+        """Return what is taken of the disk. Ballast given up before is taken back when there is room."""
+        if self._recalled is not None:
+            return self._recalled
         self._ballast.restore()
         usage = self._gauge.usage(self._ballast.spare_bytes())
+        self._measured_s, self._measured_bytes = self._now_s, self._gauge.written_bytes()
+        self._ample = usage if self._ballast.is_whole and is_ample(usage, self._limits) else None
         self.is_short = level(usage, self._limits) >= Level.SLOWED
         return usage
 
     def leave_some_for_control(self) -> None:
         """Raise StorageFailed when this commit would take what is reserved for the control lane."""
+        if self._recalled is not None:
+            return
         why = self._ballast.why_spent() or why_only_control(
             self.measure(), self._limits, self._accepted_bytes
         )
@@ -67,10 +90,10 @@ class SqliteRoom:
 
     def shorten_log(self, now: Instant) -> None:
         """Empty a write-ahead log that has grown long, as soon as no reader needs it any more."""
-        if now.uptime_s < self._log_tried_s + LOG_RETRY_S:
+        if self._log_tried_s <= now.uptime_s < self._log_tried_s + LOG_RETRY_S:
             return
+        self._log_tried_s = now.uptime_s
         if self._gauge.log_bytes() > self._limits.max_log_bytes // 4:
-            self._log_tried_s = now.uptime_s
             self._empty_log()
 
     def _empty_log(self) -> None:

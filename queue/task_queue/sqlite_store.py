@@ -198,17 +198,29 @@ class SqliteStore:
 
         self._room.shorten_log(now)
         try:
-            return self._commit(work, now)
+            return self._commit(work, now, operations=len(operations))
         except StorageFailed as error:
             if not self._room.win_back(error, for_control=may_use_reserve):
                 raise
         return self._commit(work, now)
 
-    def _commit(self, work: Callable[[Transaction], _T], now: Instant, *, is_opening: bool = False) -> _T:
-        """Run work in one transaction; when it fails, memory and file are as they were."""
+    def _commit(
+        self,
+        work: Callable[[Transaction], _T],
+        now: Instant,
+        *,
+        operations: int | None = None,
+        is_opening: bool = False,
+    ) -> _T:
+        """Run work in one transaction; when it fails, memory and file are as they were.
+
+        operations: how many; None when it may write any amount.
+        """
         if self._is_in_doubt:
             self._reconnect()
-        self._stay_in_place()
+        if self._place.is_due(now):
+            self._stay_in_place()
+        self._room.begin(now, operations)
         self._now = now
         before = set(self._leases)
         attempted: tuple[_T, set[int], bytes] | None = None

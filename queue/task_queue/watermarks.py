@@ -10,7 +10,7 @@ from enum import IntEnum
 
 import msgspec
 
-from task_queue.limits import Limits
+from task_queue.limits import AMPLE_BYTES, Limits
 
 
 class Level(IntEnum):
@@ -83,6 +83,14 @@ def level_at(share: float) -> Level:
 def level(usage: Usage, limits: Limits) -> Level:
     """Return how short room is."""
     return level_at(fullness(usage, limits))
+
+
+def is_ample(usage: Usage, limits: Limits) -> bool:
+    """Decide whether AMPLE_BYTES more, in the file and in its log, would still leave room free."""
+    later = msgspec.structs.replace(
+        usage, used_bytes=usage.used_bytes + AMPLE_BYTES, log_bytes=usage.log_bytes + AMPLE_BYTES
+    )
+    return level(later, limits) is Level.FREE
 
 
 def pause_s(share: float, priority: int) -> float:

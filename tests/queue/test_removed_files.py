@@ -8,6 +8,7 @@ import pytest
 
 from skerry.errors import StorageFailed
 from skerry.testing import a_task
+from task_queue.limits import LOOK_EVERY_S
 from task_queue.operations import Enqueue
 from task_queue.task import State
 from task_queue.testing import QueueDriver, check_invariants, sqlite_opener
@@ -26,6 +27,7 @@ def test_removed_files_are_put_back_and_nothing_acknowledged_is_lost(
     before, fence = q.run()
     for name in removed:
         (tmp_path / name).unlink()
+    q.clock.advance(LOOK_EVERY_S)
 
     if notices == "tidy":
         q.store.tidy()
@@ -46,11 +48,29 @@ def test_removed_files_are_put_back_and_nothing_acknowledged_is_lost(
     }
 
 
+def test_what_was_committed_before_the_removal_was_noticed_is_put_back_too(tmp_path: Path) -> None:
+    q = QueueDriver(sqlite_opener(tmp_path))
+    q.enqueue()
+    for name in FILES:
+        (tmp_path / name).unlink()
+
+    unnoticed = q.enqueue()
+    is_back_at_once = (tmp_path / "queue.db").exists()
+    q.store.tidy()
+    at_disk = sqlite_opener(tmp_path)(q.clock)
+
+    assert not is_back_at_once
+    assert at_disk.get(unnoticed) is not None
+    at_disk.close()
+    q.store.close()
+
+
 def test_a_file_that_was_replaced_is_not_written_over(tmp_path: Path) -> None:
     q = QueueDriver(sqlite_opener(tmp_path))
     q.enqueue()
     (tmp_path / "queue.db").rename(tmp_path / "aside")
     (tmp_path / "queue.db").write_bytes(b"someone else's")
+    q.clock.advance(LOOK_EVERY_S)
 
     with pytest.raises(StorageFailed, match="replaced by another file"):
         q.apply(Enqueue(task_id=q.ids.next(), task=a_task()))
@@ -64,6 +84,7 @@ def test_a_removed_directory_refuses_what_it_cannot_keep(tmp_path: Path) -> None
     home.mkdir()
     q = QueueDriver(sqlite_opener(home))
     home.rename(tmp_path / "elsewhere")
+    q.clock.advance(LOOK_EVERY_S)
 
     with pytest.raises(StorageFailed):
         q.apply(Enqueue(task_id=q.ids.next(), task=a_task()))
