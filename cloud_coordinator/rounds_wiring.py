@@ -105,6 +105,10 @@ class Rounds:
                     raise FederationError(f"rounds cannot begin: {error}") from error
             return self._service
 
+    def service_if_begun(self) -> RoundService | None:
+        """Return the service, None where no run was ever started."""
+        return self._service
+
     def worker_pid(self, run_id: str) -> int | None:
         """Return the process id of a run's worker while it runs."""
         return None if self._service is None else self._service.worker_pid(run_id)

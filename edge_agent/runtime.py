@@ -38,6 +38,7 @@ from task_queue.store import TaskFilter, TaskRecord
 if TYPE_CHECKING:
     from edge_agent.content import Remote
     from edge_agent.policy_holder import PolicyHolder
+    from edge_agent.training_child import Child
     from edge_agent.uplink import Uplink
     from skerry.identity import Enrolment
     from skerry.transport.port import Transport
@@ -52,10 +53,19 @@ class Agent(QueueQuestions):
     """One node's agent on one event loop. `start` and `stop` once each; implements AgentFacade."""
 
     def __init__(
-        self, parts: Parts, *, transport: Transport | None = None, remote: Remote | None = None
+        self,
+        parts: Parts,
+        *,
+        transport: Transport | None = None,
+        remote: Remote | None = None,
+        child: Child | None = None,
     ) -> None:
-        """Take over what was opened; nothing runs yet. transport, remote: instead of the settings'."""
+        """Take over what was opened; nothing runs yet.
+
+        transport, remote: instead of the settings'.  child: trains instead of a process of its own.
+        """
         self.parts = parts
+        self.child = child
         self._transport = transport
         self.started_at = parts.clock.now()
         self.alarms: dict[str, str] = {}

@@ -13,6 +13,7 @@ from task_queue.operations import AppendOutbox, Operation
 
 if TYPE_CHECKING:
     from edge_agent.runtime import Agent
+    from edge_agent.training_child import Child
     from edge_agent.training_record import Recorder
     from edge_agent.training_service import TrainingService
 
@@ -96,18 +97,31 @@ def build_training(agent: Agent) -> Training:
     settings = agent.parts.settings.training
     if not settings.enabled:
         return ClosedTraining("this node does not take part in training: [training] enabled is false")
+    if agent.child is not None:
+        return _open(agent, agent.child)
     from federation.interpreter import find_interpreter
 
     python, reason = find_interpreter(settings.python)
     if python is None:
         agent.alarms["training"] = f"this node cannot train: {reason}"
         return ClosedTraining(reason)
-    return _open(agent, python)
+    return _open(agent, _process(agent, python))
 
 
-def _open(agent: Agent, python: Path) -> OpenTraining:
+def _process(agent: Agent, python: Path) -> Child:
     from devices.executors.orphans import agent_marker
     from edge_agent.training_child import TrainingChild
+
+    settings = agent.parts.settings.training
+    return TrainingChild(
+        python,
+        marker=agent_marker(agent.parts.settings.home),
+        time_limit_s=settings.time_limit_s,
+        memory_bytes=settings.memory_bytes,
+    )
+
+
+def _open(agent: Agent, child: Child) -> OpenTraining:
     from edge_agent.training_record import Recorder
     from edge_agent.training_service import STATE, TrainingService
 
@@ -123,12 +137,7 @@ def _open(agent: Agent, python: Path) -> OpenTraining:
     service = TrainingService(
         parts.store.meta(STATE),
         node=parts.facts.node,
-        child=TrainingChild(
-            python,
-            marker=agent_marker(parts.settings.home),
-            time_limit_s=settings.time_limit_s,
-            memory_bytes=settings.memory_bytes,
-        ),
+        child=child,
         directory=parts.settings.home / "training",
         blobs=parts.blobs,
         have=agent.content.have,

@@ -13,6 +13,7 @@ import os
 import resource
 import signal
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -36,6 +37,19 @@ class ChildFailed(Exception):
         """reason: for people."""
         super().__init__(reason)
         self.is_final = is_final
+
+
+class Child(Protocol):
+    """Trains, one training at a time."""
+
+    @property
+    def pid(self) -> int | None:
+        """Of what trains right now."""
+        ...
+
+    async def run(self, directory: Path, order: Order, model: Path) -> tuple[Reply, Path | None]:
+        """Return the reply and the packet beside it, if it made one.  Raises ChildFailed, OSError."""
+        ...
 
 
 class TrainingChild:

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from edge_agent.training_child import ChildFailed, TrainingChild
+from edge_agent.training_child import Child, ChildFailed
 from edge_agent.training_inbox import Asked, TrainingState, aged, begun, ended, error_reply, kept, take
 from federation.order import Order
 from federation.values import Instruction, Reply, Scalar
@@ -49,7 +49,7 @@ class TrainingService:
         held: Any,
         *,
         node: str,
-        child: TrainingChild,
+        child: Child,
         directory: Path,
         blobs: BlobStore,
         have: Callable[[str], Awaitable[None]],

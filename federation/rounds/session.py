@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-import time
 from typing import TYPE_CHECKING
 
 from federation.rounds.channel import (
@@ -45,7 +44,7 @@ async def serve(service: RoundService, reader: asyncio.StreamReader, writer: asy
         raise FederationError("a worker must name its run first")
     if _peer_pid(writer) != service.worker_pid(first.run_id):
         raise FederationError("it is not the worker that was started for this run")
-    session = _Session(service, first.run_id)
+    session = Session(service, first.run_id)
     request: Request = first
     while True:
         # Between request and answer the worker says nothing: a read that ends means that it is gone, and what
@@ -77,7 +76,7 @@ async def _read(reader: asyncio.StreamReader) -> Request:
     return request_of(await reader.readexactly(size))
 
 
-class _Session:
+class Session:
     """The requests of one worker."""
 
     def __init__(self, service: RoundService, run_id: str) -> None:
@@ -128,11 +127,12 @@ class _Session:
             await self._service.happens(news, min(_ROSTER_EVERY_S, left_s))
 
     async def _wait(self, request: WaitReplies) -> None:
-        ends = time.monotonic() + request.timeout_s
+        loop = asyncio.get_running_loop()
+        ends = loop.time() + request.timeout_s
         while True:
             news = self._service.next_change(self._run_id)
             there = await self._service.call(lambda: self._office.answered(self._run_id, request.ids))
-            left = ends - time.monotonic()
+            left = ends - loop.time()
             if there >= request.minimum or left <= 0:
                 return
             await self._service.happens(news, left)

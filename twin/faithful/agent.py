@@ -40,6 +40,7 @@ from twin.faithful.world import World
 
 if TYPE_CHECKING:
     from edge_agent.content import Remote
+    from edge_agent.training_child import Child
     from task_queue.operations import Answer, Operation
 
 _T = TypeVar("_T")
@@ -88,12 +89,13 @@ class Node:
         behave: Callable[[Job, Random], Behaviour],
         effect: Callable[[Node, Job, str], None],
         remote: Callable[[Node], Remote | None] = lambda node: None,
+        child: Callable[[Node], Child | None] = lambda node: None,
         hardware: str = "",
         power: Power | None = None,
     ) -> None:
         """home: the node's disk.  behave, effect: see EmulatedExecutor.  hardware: the machine's own name.
 
-        power: of a machine that may lose it.
+        remote, child: see Agent.  power: of a machine that may lose it.
         """
         self.world, self.plan, self.home = world, plan, home
         self.machine = Machine(hardware or plan.name, world.now_s)
@@ -114,7 +116,7 @@ class Node:
         self.power = power
         self.is_powered = True
         self.has_lost_power = False
-        self._behave, self._effect, self._remote = behave, effect, remote
+        self._behave, self._effect, self._remote, self._child = behave, effect, remote, child
         self._rng = world.rng(f"node {plan.name}")
         self._profile = RememberedProfile()
 
@@ -253,5 +255,5 @@ class Node:
             return agent.uplink.will()
 
         self.transport = self.join(loop, will)
-        agent = Agent(parts, transport=self.transport, remote=self._remote(self))
+        agent = Agent(parts, transport=self.transport, remote=self._remote(self), child=self._child(self))
         return agent

@@ -6,7 +6,9 @@ operators' wishes) is given to the core directly.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -28,6 +30,9 @@ from twin.faithful.overseer import Overseer, WatchedLedger, WatchedRuntime
 from twin.faithful.shells import VirtualCoreThread
 from twin.faithful.transport import LoopTransport
 from twin.faithful.world import World
+
+if TYPE_CHECKING:
+    from twin.faithful.rounds import WorldOffice
 
 
 class Cloud:
@@ -56,6 +61,9 @@ class Cloud:
         self.starts = 0
         self.may_run = True  #: False: it runs in another process
         self._pressed_s: float | None = None
+        #: Makes what works beside the core on contents, rounds and rollouts, where a scenario has any.
+        self.make_office: Callable[[Cloud], WorldOffice] | None = None
+        self.office: WorldOffice | None = None
 
     @property
     def client_id(self) -> str:
@@ -71,6 +79,9 @@ class Cloud:
         loop = self.world.begin(self.process)
         self.runtime = loop.run_inside(self._assemble)
         loop.run_inside(self.runtime.start)
+        if self.make_office is not None:
+            self.office = loop.run_inside(lambda make=self.make_office: make(self))  # type: ignore[misc]
+            loop.run_inside(self.office.start)
 
     def kill(self) -> None:
         """End it without a word."""
@@ -80,6 +91,9 @@ class Cloud:
         assert self.transport is not None
         assert self.ledger is not None
         self.runtime = None
+        if self.office is not None:
+            self.office.die()
+            self.office = None
         self.thread.die()
         self.transport.die()
         self.world.end(self.process)

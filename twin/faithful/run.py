@@ -14,7 +14,7 @@ from skerry.ids import TaskId
 from twin.faithful.agent import Node
 from twin.faithful.chance import seeded_secrets
 from twin.faithful.mishaps import plan_mishaps
-from twin.faithful.staging import LOAD_BEGINS_S, Stage
+from twin.faithful.staging import LOAD_BEGINS_S, RoundFigures, Stage
 from twin.faithful.witness import Violation
 from twin.scenario.language import Scenario
 
@@ -47,6 +47,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     broken: tuple[Broken, ...]
     refusals: int
     figures: dict[str, float]
+    rounds: tuple[RoundFigures, ...]
     virtual_s: float
     wall_s: float
     log_hash: str
@@ -132,6 +133,7 @@ def report_of(stage: Stage, lost: int, log_hash: str, wall_s: float) -> Report:
         broken=broken_of(witness.violations),
         refusals=stage.refusals,
         figures=stage.measures.figures(),
+        rounds=stage.rounds(),
         virtual_s=round(stage.world.now_s(), 3),
         wall_s=round(wall_s, 3),
         log_hash=log_hash,

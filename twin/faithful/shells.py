@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from cloud_coordinator.writer import Answer as CoreAnswer
 from cloud_coordinator.writer import CoreThread, Job
 from skerry.clock import Clock
-from skerry.errors import QueueError, StorageFailed
+from skerry.errors import FederationError, QueueError, StorageFailed
 from task_queue.mailbox import Letter, Mailbox
 from task_queue.operations import Answer, Operation
 from task_queue.store import Store
@@ -168,6 +168,20 @@ class VirtualCoreThread(CoreThread):
             self._is_syncing = True
             self._loop.call_later(self.commit_s(), self._sync)
         return True
+
+    def do_now(self, job: Callable[[CoordinatorCore], _T]) -> _T:
+        """Do a job after those that wait, for a caller that a real thread would hold up until its commit.
+
+        Raises what the job raises.
+        """
+        if self._is_dead:
+            raise FederationError("the coordinator is closing")
+        self._sync()
+        ((_, value, error),) = self._commit([(job, lambda value, error: None)])
+        if error is not None:
+            raise error
+        done: _T = value
+        return done
 
     async def stop(self) -> None:
         """See CoreThread."""

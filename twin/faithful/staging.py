@@ -9,18 +9,22 @@ import hashlib
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from random import Random
+from typing import TYPE_CHECKING
 
 import msgspec
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from cloud_coordinator.core.turn import Limits as CloudLimits
 from devices.port import Job
+from edge_agent.settings import AgentSettings, TrainingSettings
 from skerry.fence import parse_fence
 from skerry.identity import Enrolment, PrivateKey
 from skerry.messages import Lane
 from skerry.node import Device, DeviceClass, NodeRecord
+from skerry.round_documents import RoundAsked
 from skerry.task import CommandSpec
 from task_queue.limits import Limits
 from task_queue.testing_lossy_disk import on_lossy_disks
@@ -30,11 +34,15 @@ from twin.faithful.executor import Behaviour
 from twin.faithful.measures import Measures, missed
 from twin.faithful.overseer import Overseer
 from twin.faithful.power import Power
-from twin.faithful.producers import Producer
+from twin.faithful.producers import ASK_AGAIN_S, Producer
 from twin.faithful.witness import Witness
 from twin.faithful.world import World
 from twin.scenario.faults import Fault, PowerCut
-from twin.scenario.language import Group, Scenario, names_of, select
+from twin.scenario.language import Group, Round, Scenario, names_of, select
+
+if TYPE_CHECKING:
+    from edge_agent.content import Remote
+    from edge_agent.training_child import Child
 
 FLEET = "twin"
 #: Without a commit in so many seconds the power goes between two.
@@ -44,6 +52,18 @@ LOAD_BEGINS_S = 20.0
 _encode = msgspec.json.Encoder().encode
 #: How much faster than a processor each class of emulated device is.
 _SPEED = {"cpu": 1.0, "gpu": 6.0, "npu": 4.0, "tpu": 4.0}
+
+
+class RoundFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of one run. late: counted though their version was over; refused: with the reasons' codes."""
+
+    name: str
+    state: str
+    reason: str
+    version: int
+    accepted: int
+    late: int
+    refused: dict[str, int]
 
 
 class Stage:
@@ -76,6 +96,10 @@ class Stage:
         self.copies = 0
         self.faulty: set[str] = set()  #: nodes whose devices fail every attempt
         self.wires = [self.world.network.faults]  #: the good ones, and bad ones that are not over
+        if scenario.round:
+            from twin.faithful.rounds import WorldOffice  # what rounds need costs the others nothing
+
+            self.cloud.make_office = WorldOffice
         self._loses_power = _who_loses_power(scenario)
         self.nodes = {name: self._node(group, name) for group in scenario.group for name in names_of(group)}
         self.producers = self._producers()
@@ -93,6 +117,8 @@ class Stage:
             self.start(node)
         for producer in self.producers:
             producer.start(LOAD_BEGINS_S)
+        for asked in self.scenario.round:
+            self.world.at(LOAD_BEGINS_S + asked.at_s, partial(self._begin_round, asked))
         self.world.run(LOAD_BEGINS_S)
 
     def copy_of(self, node: Node) -> Node:
@@ -151,6 +177,14 @@ class Stage:
         """How often producers were told no."""
         return sum(producer.refusals for producer in self.producers)
 
+    def rounds(self) -> tuple[RoundFigures, ...]:
+        """Return what came of the scenario's rounds so far."""
+        if self.cloud.office is None:
+            return ()
+        from twin.faithful.rounds import round_figures
+
+        return round_figures(self.cloud.office)
+
     def judge(self) -> None:
         """Hold the run against what its scenario expects."""
         found = missed(
@@ -186,6 +220,8 @@ class Stage:
             key=key,
             behave=lambda job, rng: self._behave(name, job, rng),
             effect=self._effect,
+            remote=self._remote,
+            child=self._child,
             power=Power(self.home / name, self.world.rng(f"power {name}"))
             if name in self._loses_power
             else None,
@@ -193,12 +229,54 @@ class Stage:
         node.committed = self._committed
         return node
 
+    def _remote(self, node: Node) -> Remote | None:
+        if not self.scenario.round:
+            return None
+        from twin.faithful.rounds import WorldRemote
+
+        return WorldRemote(node, self.cloud)
+
+    def _child(self, node: Node) -> Child | None:
+        asked = next((one for one in self.scenario.round if self._trains(node.name, one)), None)
+        if asked is None:
+            return None
+        from twin.faithful.rounds import EmulatedTraining
+
+        return EmulatedTraining(self.world.rng(f"training {node.name} {node.starts}"), asked.train_s)
+
+    def _trains(self, name: str, asked: Round) -> bool:
+        return name in select(self.scenario, asked.on)
+
+    def _begin_round(self, asked: Round) -> None:
+        office, loop = self.cloud.office, self.cloud.process.loop
+        if office is None or loop is None:  # the coordinator does not run: its operator asks again
+            self.world.at(self.world.now_s() + ASK_AGAIN_S, partial(self._begin_round, asked))
+            return
+        document = RoundAsked(
+            name=asked.name,
+            trainer="null",
+            strategy=asked.strategy,
+            rounds=asked.rounds,
+            quorum=asked.quorum,
+            deadline_s=asked.deadline_s,
+            patience_s=asked.patience_s,
+            max_staleness=asked.max_staleness,
+            seed=self.seed,
+            nodes=select(self.scenario, asked.on),
+            config={"size": asked.size},
+        )
+        self.note("round", f"{asked.name} begins")
+        loop.run_inside(lambda: office.begin_round(document))
+
     def _plan(self, group: Group, name: str) -> NodePlan:
         return NodePlan(
             name=name,
             region=group.region,
             devices=tuple(_device(kind, group.slots) for kind in group.devices),
             cpu_millicores=1000 * group.slots,
+            settings=AgentSettings(
+                training=TrainingSettings(enabled=any(self._trains(name, one) for one in self.scenario.round))
+            ),
             limits=Limits(max_bytes=group.queue_bytes),
             recorder_bytes=self._recorder_bytes,
         )

@@ -56,6 +56,23 @@ class Load(_Table, frozen=True, kw_only=True):
     result_bytes: Annotated[int, Meta(ge=0, le=16_384)] = 0
 
 
+class Round(_Table, frozen=True, kw_only=True):
+    """A federated run, started at_s seconds after the load begins. Training is emulated and takes train_s."""
+
+    name: str
+    at_s: Seconds = 0.0
+    on: str = "all"  #: who takes part
+    strategy: Literal["synchronous", "buffered"] = "synchronous"
+    rounds: Annotated[int, Meta(ge=1, le=1000)] = 3  #: versions to make
+    quorum: Annotated[int, Meta(ge=1)] = 2
+    deadline_s: Annotated[float, Meta(gt=0)] = 600.0
+    patience_s: Annotated[float, Meta(gt=0)] = 24 * 3600.0
+    max_staleness: Annotated[int, Meta(ge=0, le=1000)] = 3
+    buffer: Annotated[int, Meta(ge=1)] = 2
+    train_s: tuple[Seconds, Seconds] = (20.0, 60.0)  #: drawn between the two
+    size: Annotated[int, Meta(ge=1, le=7000)] = 64  #: parameters of the model
+
+
 class CoordinatorPart(_Table, frozen=True, kw_only=True):
     """The coordinator's numbers."""
 
@@ -78,6 +95,7 @@ class Scenario(_Table, frozen=True, kw_only=True):
     group: tuple[Group, ...]
     load: tuple[Load, ...] = ()
     fault: tuple[Fault, ...] = ()
+    round: tuple[Round, ...] = ()
     expect: Expect = Expect()
 
 
@@ -109,7 +127,7 @@ def check_scenario(scenario: Scenario) -> Scenario:
         check_name(name, what="group.name")
     if len(set(names)) != len(names):
         raise SpecError(f"two nodes have one name: {sorted(n for n in names if names.count(n) > 1)[0]}")
-    named = [load.on for load in scenario.load] + [fault.on for fault in scenario.fault]
+    named = [part.on for part in (*scenario.load, *scenario.fault, *scenario.round)]
     pins = [load.pin for load in scenario.load]
     for who in (
         *named,
