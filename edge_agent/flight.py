@@ -28,12 +28,15 @@ from skerry.task import TaskSpec
 
 log = logging.getLogger(__name__)
 
-#: Events between two fingerprints of the whole state.
+#: Events between two fingerprints of the whole state; in the first of a segment they are closer.
 FINGERPRINT_EVERY = 256
 #: Bytes gathered before they are compressed and written: what a kill takes from a recording.
 CHUNK_BYTES = 64 * 1024
 SEGMENTS = 4
+_EARLY = frozenset(2**n for n in range(8))
 _NUMBERS = "{:08d}.flight"
+#: Stands for the answer to an event that broke the core.
+BROKE = "broke"
 
 
 class Moment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -76,6 +79,7 @@ class Recorder:
         self._draws: list[float] = []
         self._chunk = bytearray()
         self._file: IO[bytes] | None = None
+        self._has_begun = False
         self._written = 0
         self._count = 0
         self._is_on = max_bytes > 0
@@ -101,19 +105,24 @@ class Recorder:
         return recorded
 
     def handle(self, core: AgentCore, event: Event, now: Instant) -> list[Action]:
-        """Have the core take an event."""
-        if self._is_on and self._file is None:
+        """Have the core take an event. One that breaks it is the last of the recording, and on the disk."""
+        if self._is_on and not self._has_begun:
             self._guarded(lambda: self._begin_segment(core))
         self._rulings.clear()
         self._draws.clear()
-        actions = core.handle(event, now)
+        try:
+            actions = core.handle(event, now)
+        except Exception:
+            if self._is_on:
+                self._guarded(lambda: self._note_broken(event, now))
+            raise
         if self._is_on:
             self._guarded(lambda: self._note(core, event, now, actions))
         return actions
 
     def flush(self) -> None:
         """Write what is gathered."""
-        if self._is_on and self._file is not None:
+        if self._is_on:
             self._guarded(self._write_chunk)
 
     def close(self) -> None:
@@ -136,38 +145,49 @@ class Recorder:
 
     def _note(self, core: AgentCore, event: Event, now: Instant, actions: list[Action]) -> None:
         self._count += 1
-        is_due = self._count % FINGERPRINT_EVERY == 0
-        moment = Moment(
-            now=now,
-            event=event,
-            rulings=tuple(self._rulings),
-            draws=tuple(self._draws),
-            actions=hash_of(actions),
-            state=fingerprint(core.state) if is_due else "",
-        )
-        self._chunk += _encode(moment) + b"\n"
+        is_due = self._count % FINGERPRINT_EVERY == 0 or self._count in _EARLY
+        self._chunk += self._line(event, now, hash_of(actions), fingerprint(core.state) if is_due else "")
         if len(self._chunk) >= CHUNK_BYTES:
             self._write_chunk()
         if self._written >= self._segment_bytes:
             self._begin_segment(core)
 
+    def _note_broken(self, event: Event, now: Instant) -> None:
+        self._chunk += self._line(event, now, BROKE, "")
+        self._write_chunk()
+
+    def _line(self, event: Event, now: Instant, actions: str, state: str) -> bytes:
+        rulings, draws = tuple(self._rulings), tuple(self._draws)
+        moment = Moment(now=now, event=event, rulings=rulings, draws=draws, actions=actions, state=state)
+        return _encode(moment) + b"\n"
+
     def _begin_segment(self, core: AgentCore) -> None:
+        """Begin with the state as it is; there is a file once there is something to write.
+
+        So an agent that ends again and again before it has done much leaves the older segments alone.
+        """
         if self._file is not None:
             self._write_chunk()
             self._file.close()
+        self._file = None
+        self._has_begun = True
+        self._written = 0
+        self._count = 0
+        self._chunk = bytearray(_encode(Opening(version=self._version, state=snapshot(core.state))) + b"\n")
+
+    def _open_file(self) -> IO[bytes]:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         known = segments(self._folder)
         for old in known[: max(0, len(known) - SEGMENTS + 1)]:
             old.unlink()
         number = int(known[-1].stem) + 1 if known else 1
-        self._file = (self._folder / _NUMBERS.format(number)).open("wb", buffering=0)
-        self._written = 0
-        self._count = 0
-        self._chunk = bytearray(_encode(Opening(version=self._version, state=snapshot(core.state))) + b"\n")
+        return (self._folder / _NUMBERS.format(number)).open("wb", buffering=0)
 
     def _write_chunk(self) -> None:
-        if not self._chunk or self._file is None:
+        if not self._chunk:
             return
+        if self._file is None:
+            self._file = self._open_file()
         data = zlib.compress(bytes(self._chunk), 1)
         self._file.write(len(data).to_bytes(4, "big") + data)
         self._written += 4 + len(data)

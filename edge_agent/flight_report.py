@@ -28,7 +28,7 @@ class About(msgspec.Struct, frozen=True, kw_only=True):
 
 def pack_report(folder: Path, about: About) -> bytes:
     """Return the report of the recording in a folder.  Raises SpecError when there is none."""
-    found = segments(folder)
+    found = {path.stem: lines for path in segments(folder) if (lines := whole_lines(path))}
     if not found:
         raise SpecError(
             f"there is no recording in {folder}: the agent has not run, or recorder.max_bytes is 0"
@@ -36,9 +36,9 @@ def pack_report(folder: Path, about: About) -> bytes:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("about.json", msgspec.json.encode(about))
-        for path in found:
-            lines = [msgspec.json.encode(redacted(msgspec.json.decode(line))) for line in whole_lines(path)]
-            archive.writestr(f"{path.stem}.jsonl", b"\n".join(lines))
+        for number, lines in found.items():
+            kept = [msgspec.json.encode(redacted(msgspec.json.decode(line))) for line in lines]
+            archive.writestr(f"{number}.jsonl", b"\n".join(kept))
     return packed.getvalue()
 
 

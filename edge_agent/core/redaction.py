@@ -19,14 +19,16 @@ _BLANK: dict[str, Any] = {
     "result": None,
     "value": None,
     "body": "",
-    "idempotency_key": None,
-    "ordering_key": None,
-    "traceparent": None,
     "labels": None,
     "files": {},
 }
-#: Words for people: whether there are any may matter, what they are does not.
-_WORDS = frozenset({"error", "message", "reason", "content_message", "waiting_for"})
+#: Words and keys: whether there are any may matter, what they are does not.
+_WORDS = frozenset(
+    {
+        *("error", "message", "reason", "content_message", "waiting_for"),
+        *("idempotency_key", "ordering_key", "traceparent"),
+    }
+)
 _KEPT_WORDS = frozenset({"", *get_args(Reason)})
 
 

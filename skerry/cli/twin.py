@@ -137,6 +137,7 @@ def replay(
                 "node": f"{replayed.node}, version {replayed.version}",
                 "events": f"{replayed.events} in {replayed.segments} segments",
                 "state hashes": f"{replayed.fingerprints} compared",
+                **({"breaks with": replayed.broke} if replayed.broke else {}),
                 "parts at": where or "nowhere: every answer and every state is the same",
             }
         )

@@ -25,7 +25,7 @@ from twin.faithful.exhaustive_setting import TASKS
 from twin.faithful.exhaustive_values import Bounds
 
 #: What a planted bug is looked for with.
-PLANTED = ("--depth", "3", "--faults", "1", "--seconds", "60")
+PLANTED = ("--depth", "3", "--faults", "1", "--seconds", "20")
 #: A bug counts as found when it is within so many seconds.
 FOUND_WITHIN_S = 60.0
 

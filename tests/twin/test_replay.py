@@ -83,7 +83,7 @@ def test_payloads_and_keys_do_not_leave_the_machine(reports: list[bytes]) -> Non
         for name in archive.namelist():
             text = archive.read(name).decode()
             assert SECRET not in text
-            assert '"idempotency_key":"' not in text
+            assert '"idempotency_key":"' not in text.replace('"idempotency_key":"…"', "")
 
 
 def test_a_changed_event_is_found_and_named(reports: list[bytes]) -> None:

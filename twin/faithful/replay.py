@@ -17,7 +17,7 @@ import msgspec
 from edge_agent.core.core import AgentCore
 from edge_agent.core.ruling import Ruling
 from edge_agent.core.snapshot import fingerprint, restore
-from edge_agent.flight import Moment, Opening, hash_of
+from edge_agent.flight import BROKE, Moment, Opening, hash_of
 from edge_agent.flight_report import About
 from policy.port import NodeView
 from skerry.clock import Instant
@@ -36,14 +36,22 @@ class Divergence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Replayed(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of running a report again. fingerprints: hashes of the whole state that were compared."""
+    """What came of running a report again. fingerprints: hashes of the whole state that were compared.
+
+    broke: what broke the core at the end of a segment, then and now.
+    """
 
     node: str
     version: str
     segments: int
     events: int
     fingerprints: int
+    broke: str = ""
     divergence: Divergence | None = None
+
+
+class _Broke(SkerryError):
+    """The core broke here, as it did then."""
 
 
 class _Exhausted(SkerryError):
@@ -78,19 +86,20 @@ def replay_report(data: bytes) -> Replayed:
     except (zipfile.BadZipFile, KeyError, msgspec.MsgspecError) as error:
         raise SpecError(f"this is not a report of a Skerry agent: {error}") from error
     events = fingerprints = 0
+    broke, divergence = "", None
     for name, text in lines.items():
-        seen, compared, divergence = _segment(name, text)
-        events, fingerprints = events + seen, fingerprints + compared
+        ran = _Segment(name)
+        divergence = ran.run(text)
+        events, fingerprints, broke = events + ran.seen, fingerprints + ran.compared, broke or ran.broke
         if divergence is not None:
             break
-    else:
-        divergence = None
     return Replayed(
         node=about.node,
         version=about.version,
         segments=len(names),
         events=events,
         fingerprints=fingerprints,
+        broke=broke,
         divergence=divergence,
     )
 
@@ -103,24 +112,36 @@ def load_report(path: Path) -> bytes:
         raise SpecError(f"the report {path} cannot be read: {error.strerror}") from error
 
 
-def _segment(name: str, lines: Iterable[bytes]) -> tuple[int, int, Divergence | None]:
-    given, rest = _Given(), iter(lines)
-    try:
-        opening = msgspec.json.decode(next(rest), type=Opening, dec_hook=_path)
-        core = AgentCore(opening.state.facts, given.rule, jitter=given.draw, limits=opening.state.limits)
-        core.state = restore(opening.state, given.draw)
-    except (StopIteration, msgspec.MsgspecError) as error:
-        raise SpecError(f"{name} of this report cannot be read: {error}") from error
-    seen = compared = 0
-    for line in rest:
-        moment = msgspec.json.decode(line, type=Moment, dec_hook=_path)
-        seen += 1
-        what = _differs(core, given, moment)
-        if what:
-            event = type(moment.event).__name__
-            return seen, compared, Divergence(segment=name, number=seen, event=event, what=what)
-        compared += bool(moment.state)
-    return seen, compared, None
+class _Segment:
+    """One segment. seen: events.  compared: fingerprints.  broke: what broke the core, as it did then."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.seen = self.compared = 0
+        self.broke = ""
+
+    def run(self, lines: Iterable[bytes]) -> Divergence | None:
+        """Give the core every event; return where it parts from the recording."""
+        given, rest = _Given(), iter(lines)
+        try:
+            opening = msgspec.json.decode(next(rest), type=Opening, dec_hook=_path)
+            core = AgentCore(opening.state.facts, given.rule, jitter=given.draw, limits=opening.state.limits)
+            core.state = restore(opening.state, given.draw)
+        except (StopIteration, msgspec.MsgspecError) as error:
+            raise SpecError(f"{self._name} of this report cannot be read: {error}") from error
+        for line in rest:
+            moment = msgspec.json.decode(line, type=Moment, dec_hook=_path)
+            self.seen += 1
+            try:
+                what = _differs(core, given, moment)
+            except _Broke as broke:
+                self.broke = str(broke)
+                return None
+            if what:
+                event = type(moment.event).__name__
+                return Divergence(segment=self._name, number=self.seen, event=event, what=what)
+            self.compared += bool(moment.state)
+        return None
 
 
 def _differs(core: AgentCore, given: _Given, moment: Moment) -> str:
@@ -131,6 +152,13 @@ def _differs(core: AgentCore, given: _Given, moment: Moment) -> str:
         actions = core.handle(moment.event, moment.now)
     except _Exhausted as error:
         return str(error)
+    except Exception as error:  # whatever broke the core then is to break it now
+        what = f"{type(error).__name__}: {error}"
+        if moment.actions == BROKE:
+            raise _Broke(what) from error
+        return f"it breaks: {what}"
+    if moment.actions == BROKE:
+        return "it does not break, as it did then"
     if hash_of(actions) != moment.actions:
         return f"it asks for {', '.join(type(action).__name__ for action in actions) or 'nothing'}"
     if given.rulings or given.draws:
