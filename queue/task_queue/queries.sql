@@ -175,6 +175,10 @@ ORDER BY turn LIMIT 1;
 -- Numbers of ready tasks in their order, from the index alone; read as far as needed.
 SELECT seq FROM task WHERE state = 'ready' ORDER BY priority DESC, turn;
 
+-- name: is_ready
+-- A task's number, if it is ready.
+SELECT seq FROM task WHERE state = 'ready' AND seq = :seq;
+
 -- name: ready_of
 -- Ready tasks of one priority, the oldest first, from the index alone; read as far as needed.
 SELECT seq, turn FROM task WHERE state = 'ready' AND priority = :priority ORDER BY turn;

@@ -8,17 +8,20 @@ nothing of tables.
 
 from __future__ import annotations
 
+import logging
 import os
 from pathlib import Path
 
 import apsw
 
 from skerry.clock import Instant
+from skerry.database import translated
 from skerry.durable import sync
 from skerry.errors import StorageFailed
 from task_queue.limits import LOOK_EVERY_S
 
 _Identity = tuple[int, int]
+_log = logging.getLogger(__name__)
 
 
 class Place:
@@ -38,7 +41,21 @@ class Place:
         self._looked_s = now.uptime_s
         return True
 
-    def lacks(self) -> tuple[str, ...]:
+    def stay(self, db: apsw.Connection) -> bool:
+        """Put a file that was removed from under us back, before anything more is promised.
+
+        Returns whether that was so: connections must then be closed and opened anew.
+        Raises StorageFailed when it cannot be put back, or another file stands in its place.
+        """
+        lacking = self._lacks()
+        if not lacking:
+            return False
+        with translated(self._path):
+            self._put_back(db)
+        _log.error("%s in %s had been removed: put back, nothing is lost", lacking, self._path.parent)
+        return True
+
+    def _lacks(self) -> tuple[str, ...]:
         """Return the names of the files that are gone, none when all is as it was.
 
         Raises StorageFailed when another file stands in the place of one: nothing may be written over it.
@@ -56,11 +73,8 @@ class Place:
             lacking.append(os.path.basename(name))
         return tuple(lacking)
 
-    def put_back(self, db: apsw.Connection) -> None:
-        """Write the database that db still holds open to its path again, durably. Raises apsw.Error, OSError.
-
-        Connections must be closed and opened anew after it.
-        """
+    def _put_back(self, db: apsw.Connection) -> None:
+        """Write the database that db still holds open to its path again, durably."""
         if _identity(str(self._path)) is not None:
             return  # only the log is gone: closing the last connection writes it into the file
         copy = self._path.with_name(self._path.name + ".rescue")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import secrets
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -12,7 +10,6 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 import apsw
-import msgspec
 
 from skerry.clock import Instant
 from skerry.database import finish_journal, translated
@@ -23,14 +20,14 @@ from skerry.messages import Lane, Row, StoreSalvaged
 from task_queue import sqlite_file
 from task_queue.ballast import Ballast
 from task_queue.damage import look
-from task_queue.limits import CHECKPOINT_S, Limits
+from task_queue.limits import Limits
 from task_queue.operations import Answer, Operation
-from task_queue.queries import statements
 from task_queue.recovery import OldStore
 from task_queue.recurring_row import RecurringRecord
 from task_queue.repair import Repair
-from task_queue.rows import Book, book_of, depth_of, sealed_book, with_room
+from task_queue.rows import book_of, depth_of, with_room
 from task_queue.rules import is_control, perform, settle_interrupted
+from task_queue.sqlite_book import SqliteBook
 from task_queue.sqlite_place import Place
 from task_queue.sqlite_reads import SqliteReads
 from task_queue.sqlite_room import SqliteRoom
@@ -44,7 +41,6 @@ _T = TypeVar("_T")
 SALVAGE_AT_ONCE_S = 1.0
 #: One slice of what is left then, between commits. Seconds.
 SALVAGE_SLICE_S = 0.05
-_log = logging.getLogger(__name__)
 
 
 class SqliteStore:
@@ -58,9 +54,8 @@ class SqliteStore:
         self._wall_s = wall_s
         self._reports = reports
         self._limits = limits or Limits()
-        self._sql = statements()
         self._leases: set[int] = set()
-        self._session = 0
+        self._own = SqliteBook(path)
         self._now = Instant(boot_id="", uptime_s=0.0)  #: of the latest commit
         self._is_closed = False
         self._is_in_doubt = False  #: a write or sync failed: what the file holds must be read again
@@ -130,51 +125,31 @@ class SqliteStore:
         )
         try:
             self._tables = SqliteTables(self._db)
-            with translated(self._path):
-                empty = msgspec.json.encode(Book()).decode()
-                self._db.execute(self._sql["create_store"], {"epoch": secrets.token_hex(8), "book": empty})
-            self._load_book()
+            self._own.attach(self._db)
             self._reads = SqliteReads(self._path, self._leases, self._repair.suspect)
             self._place = Place(self._path)
             self._room.attach(self._db)
-            if self._session:
-                self._repair.attach(self._db, self._session)
+            if self._own.session:
+                self._repair.attach(self._db, self._own.session)
         except BaseException:
             sqlite_file.let_go(self._db)
             raise
 
-    def _load_book(self) -> None:
-        with translated(self._path):
-            epoch, session, book = self._store_row()
-        if self._session and session != self._session:
-            raise StorageFailed(f"{self._path} was opened by another process: this one may write no more")
-        self._epoch: str = epoch
-        self._saved_book = book.encode()
-        self._book = book_of(self._saved_book)
-
-    def _store_row(self) -> tuple[str, int, str]:
-        epoch, session, book = self._db.execute(self._sql["store"]).fetchall()[0]
-        if isinstance(epoch, str) and isinstance(session, int) and isinstance(book, str):
-            return epoch, session, book
-        raise StoreDamaged(f"{self._path}: the store's own row holds what it never does")
-
     def _begin_session(self, now: Instant) -> None:
-        with translated(self._path):
-            self._db.execute(self._sql["begin_session"])
-            self._session = self._store_row()[1]
-        self._repair.attach(self._db, self._session)
+        self._own.begin_session()
+        self._repair.attach(self._db, self._own.session)
         self._bring_over(now, SALVAGE_AT_ONCE_S)
         self._commit(settle_interrupted, now, is_opening=True)
 
     @property
     def epoch(self) -> str:
         """See Store."""
-        return self._epoch
+        return self._own.epoch
 
     @property
     def session(self) -> int:
         """See Store."""
-        return self._session
+        return self._own.session
 
     def apply(self, operations: Sequence[Operation], *, now: Instant) -> list[Answer]:
         """See Store."""
@@ -218,8 +193,8 @@ class SqliteStore:
         """
         if self._is_in_doubt:
             self._reconnect()
-        if self._place.is_due(now):
-            self._stay_in_place()
+        if self._place.is_due(now) and self._place.stay(self._db):
+            self._reconnect()
         self._room.begin(now, operations)
         self._now = now
         before = set(self._leases)
@@ -229,7 +204,7 @@ class SqliteStore:
                 self._db.execute("BEGIN IMMEDIATE")
                 tx = self._transaction(now)
                 result = work(tx)
-                saved = self._save_book(tx.on_s, now, is_opening=is_opening)
+                saved = self._own.save(tx.on_s, now, has_changed=self._tables.is_dirty or is_opening)
                 attempted = result, set(self._leases), saved
                 self._db.execute("COMMIT")
         except BaseException as error:
@@ -238,11 +213,11 @@ class SqliteStore:
                 raise
             self._is_in_doubt = True
             self._reconnect()
-            if attempted is None or attempted[2] != self._saved_book:
+            if attempted is None or attempted[2] != self._own.saved:
                 raise
             result, leases, saved = attempted  # it was kept, though its sync was reported as failed
             self._hold(leases)
-        self._saved_book = saved
+        self._own.saved = saved
         self._repair.keep()
         return result
 
@@ -250,30 +225,17 @@ class SqliteStore:
         self._tables.is_dirty = False
         return Transaction(
             tables=self._tables,
-            book=self._book,
+            book=self._own.book,
             leases=self._leases,
-            on_s=self._book.powered_on_s(now),
+            on_s=self._own.book.powered_on_s(now),
             wall_s=self._wall_s(),
             limits=self._limits,
             reports=self._reports,
             measure=self._room.measure,
-            epoch=self._epoch,
+            epoch=self._own.epoch,
             was_short=self._room.is_short,
             sent=self._sent,
         )
-
-    def _save_book(self, on_s: float, now: Instant, *, is_opening: bool) -> bytes:
-        """Write the book when anything was written, or its clock is old. Returns what the file holds now."""
-        is_old = on_s - self._book.powered_s >= CHECKPOINT_S
-        if not (self._tables.is_dirty or is_opening or is_old):
-            return self._saved_book
-        self._book.checkpoint(on_s, now)
-        self._book.commits += 1
-        saved = sealed_book(self._book)
-        self._db.execute(self._sql["save_book"], {"book": saved.decode(), "session": self._session})
-        if self._db.changes() != 1:
-            raise StorageFailed(f"{self._path} was opened by another process: this one may write no more")
-        return saved
 
     def _undo(self, leases: set[int]) -> None:
         """Go back to before the transaction."""
@@ -283,21 +245,11 @@ class SqliteStore:
             with suppress(apsw.Error):
                 self._db.execute("ROLLBACK")
         self._repair.undo()
-        self._book = msgspec.json.decode(self._saved_book, type=Book)
+        self._own.undo()
 
     def _hold(self, leases: set[int]) -> None:
         self._leases.clear()
         self._leases.update(leases)
-
-    def _stay_in_place(self) -> None:
-        """Put a file that was removed from under us back, before anything more is promised."""
-        lacking = self._place.lacks()
-        if not lacking:
-            return
-        with translated(self._path):
-            self._place.put_back(self._db)
-        self._reconnect()
-        _log.error("%s in %s had been removed: put back, nothing is lost", lacking, self._path.parent)
 
     def _reconnect(self) -> None:
         """Reopen the file and believe what it says, once that is synced: a failed sync leaves it open."""
@@ -316,7 +268,7 @@ class SqliteStore:
         self._let_go()
         self._is_in_doubt = True  # until there is another file
         with translated(self._path):
-            store = OldStore(book_of(self._saved_book), self._session, self._epoch)
+            store = OldStore(book_of(self._own.saved), self._own.session, self._own.epoch)
             self._repair.give_up_file(damage, now, store)
         self._connect()
         self._is_in_doubt = False
@@ -329,10 +281,8 @@ class SqliteStore:
             is_time_up = partial(_is_past, min(until, time.monotonic() + SALVAGE_SLICE_S))
             if self._commit(partial(self._repair.work, is_time_up=is_time_up), now):
                 self._repair.finished()
-                self._repair.attach(self._db, self._session)
-                ready = "SELECT seq FROM task WHERE state = 'ready' AND seq = ?"
-                kept = [self._db.execute(ready, (seq,)).fetchall() for seq in self._leases]
-                self._leases.intersection_update({seq for rows in kept for (seq,) in rows})
+                self._repair.attach(self._db, self._own.session)
+                self._leases.intersection_update(self._tables.still_ready(self._leases))
             self._tables.read_anew()
             if _is_past(until):
                 return
@@ -363,7 +313,7 @@ class SqliteStore:
 
     def outbox(self, lane: Lane, after: int, *, limit: int, limit_bytes: int) -> list[Row]:
         """See Store."""
-        after = max(after, self._book.trimmed.get(lane, 0))
+        after = max(after, self._own.book.trimmed.get(lane, 0))
         return self._reads.outbox(lane, after, limit=limit, limit_bytes=limit_bytes)
 
     def note_sent(self, lane: Lane, upto: int) -> None:
@@ -376,7 +326,7 @@ class SqliteStore:
 
     def recurring(self, *, now: Instant) -> list[RecurringRecord]:
         """See Store."""
-        return self._reads.recurring(msgspec.json.decode(self._saved_book, type=Book).powered_on_s(now))
+        return self._reads.recurring(self._own.committed().powered_on_s(now))
 
     def meta(self, name: str) -> Any:
         """See Store."""
@@ -384,7 +334,7 @@ class SqliteStore:
 
     def depth(self) -> Depth:
         """See Store."""
-        book = msgspec.json.decode(self._saved_book, type=Book)
+        book = self._own.committed()
         usage = self.usage()
         depth = depth_of(book, len(self._leases), usage.used_bytes)
         return with_room(depth, usage, self._limits)
@@ -410,9 +360,14 @@ class SqliteStore:
         if self._repair.noticed is not None:
             self._start_over(self._repair.noticed, self._now)
         if self._repair.is_under_way:
-            self._bring_over(self._now, SALVAGE_SLICE_S)
+            try:
+                self._bring_over(self._now, SALVAGE_SLICE_S)
+            except StoreDamaged as damage:  # the fresh file: no commit of a producer need ever meet it
+                self._repair.suspect(damage)
+                raise
             return self._repair.is_under_way
-        self._stay_in_place()
+        if self._place.stay(self._db):
+            self._reconnect()
         with translated(self._path):
             sqlite_file.tidy(self._db)
         self._repair.check_file(self._now)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from functools import cache
 from itertools import islice
 from operator import attrgetter
@@ -269,6 +269,10 @@ class SqliteTables(SqliteRecurring, SqliteOutbox):
         """See Tables."""
         free = (seq for (seq,) in self._ask("ready") if seq not in leases)
         return list(islice(free, limit))
+
+    def still_ready(self, seqs: Iterable[int]) -> set[int]:
+        """Return those that are numbers of ready tasks: what the file holds may have changed under them."""
+        return {found for seq in seqs for (found,) in self._read("is_ready", seq=seq)}
 
     def oldest_ready(self, leases: Container[int]) -> int | None:
         """See Tables."""
