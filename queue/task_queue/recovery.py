@@ -76,7 +76,9 @@ def open_salvage(path: Path, db: apsw.Connection, *, session: int) -> Salvage | 
         ).fetchall()
         if not found:
             return None
-        progress = _progress_of(found[0][0], path)
+        books: list[tuple[Any, ...]] = db.execute("SELECT book FROM store").fetchall()
+        sealed = book_of(books[0][0].encode()).salvage  # it would show if this were not as it was written
+        progress = _progress_of(found[0][0] if sealed is None else msgspec.json.encode(sealed), path)
         copy = Copy(path.parent / quarantine.FOLDER / progress.copy, path.name)
         raw, remains = _open(copy)
         shapes = schema_shapes()[-1]
@@ -119,8 +121,9 @@ def _make(fresh: Path, copy: Copy, store: OldStore, before: dict[str, Any]) -> N
         session=session,
         expected={"task": sum(book.by_state.values()), "outbox": sum(book.outbox.values())},
         trimmed=dict(book.trimmed),
-        then=before.get(PROGRESS),
+        then=book.salvage or before.get(PROGRESS),
     )
+    book.salvage = msgspec.to_builtins(progress)
     for name in _COUNTERS:
         setattr(book, name, {})
     book.seq, book.event, book.remembered = book.seq + _GAP, book.event + _GAP, 0

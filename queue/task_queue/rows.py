@@ -102,6 +102,7 @@ class Book(msgspec.Struct):
     telemetry_seen: int = 0  #: rows of telemetry offered while room was short: one of so many is kept
     has_untold_losses: bool = False
     losses_told_on_s: float | None = None
+    salvage: dict[str, Any] | None = None  #: how far a salvage has come, as meta has it: the page may be lost
 
     def powered_on_s(self, now: Instant) -> float:
         """Return the store's powered-on seconds; in another boot they go on from the last checkpoint."""

@@ -286,6 +286,7 @@ class Salvage:
             missing = expected - progress.kept.get(table, 0)
             if missing > progress.lost.get(table, 0):
                 progress.lost[table] = missing
+        tx.book.salvage = progress.then
         if progress.then is None:
             self._db.execute("DELETE FROM meta WHERE name = ?", (PROGRESS,))
         else:
@@ -306,4 +307,5 @@ class Salvage:
         )
 
     def _save(self, tx: Transaction) -> None:
+        tx.book.salvage = msgspec.to_builtins(self.progress)
         tx.tables.put_meta(PROGRESS, msgspec.json.encode(self.progress))
