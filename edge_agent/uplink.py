@@ -201,6 +201,7 @@ class Uplink:
     def on_up(self) -> None:
         """See Listener."""
         self.down_reason = "the coordinator has not answered yet"
+        self._begin(self._see_state())  # what it was before the outage is not to be said after the welcome
         self._handle(happened.LinkUp())
 
     def on_down(self, reason: str) -> None:
@@ -394,6 +395,9 @@ class Uplink:
         while True:
             await asyncio.sleep(TICK_S)
             self._has_other_store()
-            if self._link.phase is Phase.WELCOMED:
-                self._handle(happened.StateChanged(await self._state_of()))
+            if self._link.wants_state(self._clock.now()):
+                await self._see_state()
             self._handle(happened.Tick())
+
+    async def _see_state(self) -> None:
+        self._handle(happened.StateChanged(await self._state_of()))

@@ -135,6 +135,12 @@ class EdgeLink:
             case BirthRefused():
                 return []  # the other side's
 
+    def wants_state(self, now: Instant) -> bool:
+        """Decide whether a state would be said now: finding out what the node does is not free."""
+        sent_at = self._state_sent_at
+        is_due = sent_at is None or now.since(sent_at) >= self._state_interval_s
+        return self._phase is Phase.WELCOMED and is_due
+
     def describe(self, birth: Birth, now: Instant) -> list[Action]:
         """Say from now on this of the session (its devices changed), at once when there is a connection."""
         self._birth = msgspec.structs.replace(

@@ -18,7 +18,7 @@ from twin.scenario.language import load_scenario, parse_scenario
 from twin.scenario.library import find, names
 
 #: Hours of many nodes: `skerry twin run` for them, and a small form of the outage has a test of its own.
-LONG = ("outage-2h", "outage-72h")
+LONG = ("away-in-a-round", "outage-2h", "outage-72h")
 SMALL = tuple(name for name in names() if name not in LONG)
 
 
