@@ -30,9 +30,13 @@ log = logging.getLogger(__name__)
 
 #: Events between two fingerprints of the whole state; in the first of a segment they are closer.
 FINGERPRINT_EVERY = 256
-#: Bytes gathered before they are compressed and written: what a kill takes from a recording.
+#: Gathered before it is compressed and written, bytes and seconds: what a kill takes from a recording.
 CHUNK_BYTES = 64 * 1024
+WRITE_AFTER_S = 5.0
+#: Segments that a full ring has room for.
 SEGMENTS = 4
+#: Short ones, of processes that ended soon, are at most so many.
+MOST_SEGMENTS = 64
 _EARLY = frozenset(2**n for n in range(8))
 _NUMBERS = "{:08d}.flight"
 #: Stands for the answer to an event that broke the core.
@@ -71,9 +75,10 @@ class Recorder:
     """Stands between a core and its shell: hands everything on, and writes it down."""
 
     def __init__(self, folder: Path, max_bytes: int, *, version: str) -> None:
-        """max_bytes: of all segments together, 0 for none; the oldest goes for a new one."""
+        """max_bytes: of all segments together, 0 for none; the oldest make room for a new one."""
         self._folder = folder
         self._segment_bytes = max(CHUNK_BYTES, max_bytes // SEGMENTS)
+        self._wrote_at = 0.0
         self._version = version
         self._rulings: list[Ruling] = []
         self._draws: list[float] = []
@@ -107,6 +112,7 @@ class Recorder:
     def handle(self, core: AgentCore, event: Event, now: Instant) -> list[Action]:
         """Have the core take an event. One that breaks it is the last of the recording, and on the disk."""
         if self._is_on and not self._has_begun:
+            self._wrote_at = now.uptime_s
             self._guarded(lambda: self._begin_segment(core))
         self._rulings.clear()
         self._draws.clear()
@@ -147,7 +153,8 @@ class Recorder:
         self._count += 1
         is_due = self._count % FINGERPRINT_EVERY == 0 or self._count in _EARLY
         self._chunk += self._line(event, now, hash_of(actions), fingerprint(core.state) if is_due else "")
-        if len(self._chunk) >= CHUNK_BYTES:
+        if len(self._chunk) >= CHUNK_BYTES or now.uptime_s - self._wrote_at >= WRITE_AFTER_S:
+            self._wrote_at = now.uptime_s
             self._write_chunk()
         if self._written >= self._segment_bytes:
             self._begin_segment(core)
@@ -164,7 +171,7 @@ class Recorder:
     def _begin_segment(self, core: AgentCore) -> None:
         """Begin with the state as it is; there is a file once there is something to write.
 
-        So an agent that ends again and again before it has done much leaves the older segments alone.
+        So an agent that ends again and again at its start leaves the older segments alone.
         """
         if self._file is not None:
             self._write_chunk()
@@ -178,9 +185,12 @@ class Recorder:
     def _open_file(self) -> IO[bytes]:
         self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         known = segments(self._folder)
-        for old in known[: max(0, len(known) - SEGMENTS + 1)]:
-            old.unlink()
-        number = int(known[-1].stem) + 1 if known else 1
+        newest = int(known[-1].stem) if known else 0
+        sizes = [path.stat().st_size for path in known]
+        while known and (len(sizes) >= MOST_SEGMENTS or sum(sizes) > (SEGMENTS - 1) * self._segment_bytes):
+            known.pop(0).unlink()
+            del sizes[0]
+        number = newest + 1
         return (self._folder / _NUMBERS.format(number)).open("wb", buffering=0)
 
     def _write_chunk(self) -> None:

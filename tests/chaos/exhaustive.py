@@ -36,7 +36,7 @@ def check_planted(patch: Path) -> dict[str, Any]:
         copy = copy_product(Path(folder) / "product")
         against = apply_patch(patch, copy)
         if against:
-            raise SystemExit(f"{patch.name} does not apply: {against}")
+            return {"planted": patch.stem, "found": "", "problem": f"it does not apply: {against}"}
         began = time.monotonic()
         done = subprocess.run(
             [sys.executable, "-m", "skerry.cli", "twin", "check", "--json", *PLANTED],
