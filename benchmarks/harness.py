@@ -100,7 +100,7 @@ class Run:
         return quick if self.quick else full
 
     def duration_s(self, full: float, quick: float) -> float:
-        """Return how long to measure a rate, seconds."""
+        """Return how long to measure a rate, or to wait before something is measured, seconds."""
         return quick if self.quick else full
 
 

@@ -26,7 +26,7 @@ def idle(run: Run, fleet: Fleet) -> Iterator[Result]:
     agent = fleet.agents[LONE]
     agent.stop()
     agent.start()
-    time.sleep(SETTLE_S)
+    time.sleep(run.duration_s(SETTLE_S, SETTLE_S))
     yield result(
         "spine.memory.agent_mb",
         "resident memory of an idle agent, rules loaded",

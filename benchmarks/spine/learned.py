@@ -39,11 +39,11 @@ def measure(run: Run, fleet: Fleet) -> Iterator[Result]:
     agent = fleet.agents[BOARD]
     agent.stop()
     agent.start()
-    time.sleep(SETTLE_S)
+    time.sleep(run.duration_s(SETTLE_S, SETTLE_S))
     without = Baseline(what="the same agent without a policy", value=steady_mb(agent.pid))
     with Client(socket=agent.socket_path) as client:
         _roll_out(fleet, client)
-        time.sleep(SETTLE_S)
+        time.sleep(run.duration_s(SETTLE_S, SETTLE_S))
         yield result(
             "spine.memory.policy_idle_mb",
             "resident memory of an idle agent with a policy (numpy, onnxruntime)",
