@@ -9,6 +9,19 @@ from pathlib import Path
 UNFINISHED = (".backup-", ".restore-", ".verify-")
 
 
+def why_not_to_begin(home: Path) -> str:
+    """Return what speaks against beginning with an empty queue: a restore was cut off between two queues."""
+    if (home / "queue.db").exists() or not any(home.glob(".restore-*")):
+        return ""
+    aside = sorted(home.glob("replaced-*"), key=lambda path: path.stat().st_mtime)
+    if not aside:
+        return ""  # there was none before
+    return (
+        f"a restore into {home} was cut off before its queue was in place: run `skerry backup restore` again "
+        f"with --replace, or move the files in {aside[-1]} back to have the queue that was there"
+    )
+
+
 def remove_unfinished(home: Path) -> list[str]:
     """Remove what was not finished and return the names. The caller holds the directory's lock."""
     found = [path for path in home.iterdir() if path.name.startswith(UNFINISHED)]

@@ -18,7 +18,7 @@ from devices.port import Executor
 from edge_agent.content import ContentCache
 from edge_agent.core.state import Facts
 from edge_agent.decider import PolicyDecider
-from edge_agent.leftovers import remove_unfinished
+from edge_agent.leftovers import remove_unfinished, why_not_to_begin
 from edge_agent.outgoing import OWED
 from edge_agent.profile_cache import ProfileCache
 from edge_agent.settings import AgentSettings, default_node_name
@@ -101,6 +101,9 @@ def _open(settings: AgentSettings, lock: DirectoryLock, clock: Clock, rng: Rando
     left = end_orphans(settings.home)
     if left:
         log.warning("ended %d processes that an earlier agent left running", left)
+    why_not = why_not_to_begin(settings.home)
+    if why_not:
+        raise SettingsError(why_not)
     unfinished = remove_unfinished(settings.home)
     if unfinished:
         log.warning("removed what an earlier agent did not finish: %s", ", ".join(unfinished))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 from random import Random
 
@@ -10,7 +12,10 @@ import apsw
 import pytest
 
 from edge_agent.backup import DATABASE, make_archive, restore, verify
-from skerry.errors import BackupError, DirectoryInUse
+from edge_agent.leftovers import why_not_to_begin
+from edge_agent.runtime_build import open_parts
+from edge_agent.settings import AgentSettings
+from skerry.errors import BackupError, DirectoryInUse, SettingsError
 from skerry.lock import DirectoryLock
 from skerry.messages import Lane
 from skerry.testing import ManualClock, a_task
@@ -266,3 +271,36 @@ def test_no_backup_is_made_of_a_queue_that_still_comes_back_from_a_damaged_file(
 
     assert not (tmp_path / "early.zip").exists()
     assert verify(tmp_path / "whole.zip").manifest.tasks == {"ready": 2000}
+
+
+CUT_OFF = """
+import os, sys
+from pathlib import Path
+import edge_agent.backup as backup
+from skerry.clock import SystemClock
+
+def set_aside_and_die(*given):
+    whole(*given)
+    os._exit(9)
+
+whole, backup._set_aside = backup._set_aside, set_aside_and_die
+file, home, clock = Path(sys.argv[1]), Path(sys.argv[2]), SystemClock()
+backup.restore(file, home, replace=True, now=clock.now(), wall_s=clock.wall_s, reports=False)
+"""
+
+
+def test_an_agent_does_not_begin_with_nothing_where_a_restore_was_killed_half_way(tmp_path: Path) -> None:
+    home, settings = tmp_path / "home", AgentSettings(data_dir=str(tmp_path / "home"))
+    q = a_queue(home)
+    archive(q, home, tmp_path / "copy.zip")
+    q.store.close()
+    words = [sys.executable, "-P", "-c", CUT_OFF, str(tmp_path / "copy.zip"), str(home)]
+    assert subprocess.run(words, timeout=PATIENCE_S, check=False).returncode == 9
+    assert not (home / DATABASE).exists()
+
+    with pytest.raises(SettingsError, match=r"restore.* was cut off.*replaced-\d+-1"):
+        open_parts(settings)
+    brought_back(tmp_path / "copy.zip", home, replace=True).close()
+
+    assert why_not_to_begin(home) == ""
+    assert check_file(home / DATABASE).rows == 20
