@@ -5,6 +5,8 @@ Knows no table. Each store says how it writes; all of them sync every commit.
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -33,6 +35,8 @@ class Step:
     after: Callable[[apsw.Connection], None] | None = None
 
 
+#: What SQLite takes for the index of a log before anything can be read, and as much again to be sure.
+_INDEX_BYTES = 64 * 1024
 #: A schema's steps in order; one that is a script only may be given as its text.
 Schema = Sequence[Step | str]
 
@@ -42,18 +46,44 @@ def translated(path: Path) -> Iterator[None]:
     """Turn what SQLite raises into StorageFailed with a sentence on what to do."""
     try:
         yield
-    except apsw.FullError as error:
-        raise StorageFailed(
+    except (apsw.Error, OSError, UnicodeDecodeError) as error:
+        first = _first(error)
+        raise _told(path, first) from first
+
+
+def _first(error: Exception) -> Exception:
+    """Return what went wrong first: on a full disk SQLite rolls back itself, and undoing that fails too."""
+    while isinstance(error, apsw.Error) and isinstance(error.__context__, apsw.Error):
+        error = error.__context__
+    return error
+
+
+def _told(path: Path, error: Exception) -> StorageFailed:
+    is_full = isinstance(error, apsw.IOError) and not has_index_room(path)
+    if is_full or isinstance(error, apsw.FullError) or getattr(error, "errno", None) == errno.ENOSPC:
+        return StorageFailed(
             f"{path}: the disk, or this file's share of it, is full; free some space", path=path
-        ) from error
-    except (apsw.CorruptError, apsw.NotADBError, UnicodeDecodeError) as error:
-        raise StoreDamaged(
+        )
+    if isinstance(error, apsw.CorruptError | apsw.NotADBError | UnicodeDecodeError):
+        return StoreDamaged(
             f"{path} is damaged ({error}); restore a backup, or stop the service and move the file aside "
             "to begin anew",
             path=path,
-        ) from error
-    except (apsw.Error, OSError) as error:
-        raise StorageFailed(f"{path}: {error}", path=path) from error
+        )
+    return StorageFailed(f"{path}: {error}", path=path)
+
+
+def has_index_room(path: Path) -> bool:
+    """Decide whether the index of a log finds room beside a database, which SQLite maps into memory.
+
+    Where it does not, SQLite must not be asked: with blocks smaller than a page of memory the file has holes,
+    and writing into one on a full disk ends the process.
+    """
+    try:
+        stat = os.statvfs(path.parent)
+    except OSError:
+        return True  # whoever opens the database will hear of it
+    return stat.f_bavail * stat.f_frsize >= _INDEX_BYTES
 
 
 def open_ledger(path: Path, schema: Schema) -> apsw.Connection:

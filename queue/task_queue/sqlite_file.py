@@ -11,12 +11,14 @@ import apsw
 from skerry.database import (
     BUSY_TIMEOUT_MS,
     configure,
+    has_index_room,
     open_read_only,
     pragma,
     refuse_newer,
     translated,
     upgrade,
 )
+from skerry.errors import StorageFailed
 from task_queue.limits import CHECKPOINT_BYTES, Synchronous
 from task_queue.migrations import schema
 from task_queue.page_size import settings_of_new
@@ -33,6 +35,7 @@ _SETTINGS = (
     "temp_store = MEMORY",
 )
 _WAL_LIMIT_BYTES = 16 * 1024 * 1024
+_INDEX_BYTES = 32 * 1024
 
 
 def open_writer(
@@ -44,6 +47,7 @@ def open_writer(
     synchronous: with "full" an acknowledged commit survives a power cut; "normal" forgets the last ones.
     Raises StoreTooNew for a newer schema (the file is not touched) and StorageFailed.
     """
+    refuse_without_index_room(path)
     with translated(path):
         steps = schema()
         refuse_newer(path, len(steps))
@@ -54,6 +58,7 @@ def open_writer(
                     db.execute(setting).fetchall()
             db.execute("PRAGMA journal_mode = WAL")
             configure(db, (f"synchronous = {synchronous.upper()}", *_SETTINGS))
+            _fill_index(path)
             db.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT_BYTES}")
             db.execute(f"PRAGMA wal_autocheckpoint = {max(1, checkpoint_bytes // page_size(db))}")
             mark_version(db, len(steps))
@@ -66,6 +71,24 @@ def open_writer(
             raise
         path.chmod(0o600)
         return db
+
+
+def refuse_without_index_room(path: Path) -> None:
+    """Raise StorageFailed where SQLite would find no room for the index of the log: see has_index_room."""
+    if not has_index_room(path):
+        raise StorageFailed(f"{path}: the disk is full; free some space", path=path)
+
+
+def _fill_index(path: Path) -> None:
+    """Give the index of the log all its blocks now: later there may be none left for its holes.
+
+    By SQLite's own descriptor: to open and close another one would take its locks away.
+    """
+    name = os.path.realpath(f"{path}-shm")
+    for descriptor in os.listdir("/proc/self/fd"):
+        with suppress(FileNotFoundError):  # the listing's own
+            if os.readlink(f"/proc/self/fd/{descriptor}") == name:
+                os.posix_fallocate(int(descriptor), 0, _INDEX_BYTES)
 
 
 def mark_version(db: apsw.Connection, version: int) -> None:

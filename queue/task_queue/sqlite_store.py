@@ -97,6 +97,7 @@ class SqliteStore:
             with translated(path):
                 repair.finish_giving_up()
                 finish_journal(path)
+            sqlite_file.refuse_without_index_room(path)
             look(path, (limits or Limits()).synchronous)
             return cls._begin(path, now, wall_s, reports, limits)
         except StoreDamaged as damage:

@@ -6,11 +6,13 @@ import random
 from collections.abc import Iterator
 from pathlib import Path
 
+import apsw
 import pytest
 
 from skerry.errors import StorageFailed
+from skerry.ids import TaskId
 from skerry.messages import Lane
-from skerry.testing import a_task
+from skerry.testing import ManualClock, a_task
 from task_queue.limits import MIB, Limits
 from task_queue.operations import (
     Advance,
@@ -23,10 +25,12 @@ from task_queue.operations import (
     TrimOutbox,
 )
 from task_queue.retention import RowClass
+from task_queue.sqlite_store import SqliteStore
 from task_queue.task import State
 from task_queue.testing import QueueDriver, check_invariants, sqlite_opener
 from task_queue.testing_disk import NoLoopDevice, fill, integrity, small_disk
 from task_queue.watermarks import Level
+from tests.queue.old_schemas import TASKS, task_id_of, write_old
 
 LIMITS = Limits(ballast_bytes=2 * MIB, control_ballast_bytes=1 * MIB, free_floor_bytes=1 * MIB)
 TELEMETRY = "decision.recorded"
@@ -146,7 +150,7 @@ def test_disk_full_again_and_again_nothing_acknowledged_is_lost_and_counts_are_e
 ) -> None:
     rng = random.Random(seed)
     q = QueueDriver(sqlite_opener(disk), limits=LIMITS)
-    accepted: list[str] = []
+    accepted: list[TaskId] = []
     live = dropped = 0
     for step in range(50):
         what = rng.random()
@@ -183,3 +187,23 @@ def test_disk_full_again_and_again_nothing_acknowledged_is_lost_and_counts_are_e
     check_invariants(q.store)
     q.store.close()
     assert integrity(disk / "queue.db") == ["ok"]
+
+
+@pytest.mark.parametrize("leave_bytes", [0, 24 * 1024, 400 * 1024])
+def test_disk_full_an_upgrade_is_made_later_and_says_what_is_wrong(disk: Path, leave_bytes: int) -> None:
+    path, clock = disk / "queue.db", ManualClock()
+    write_old(path, 2)
+    db = apsw.Connection(str(path))
+    with db:  # enough of it that the upgrade does not fit
+        db.execute("UPDATE task SET body = CAST(json_set(body, '$.spec.stdin', ?) AS BLOB)", ("x" * 30_000,))
+    db.close()
+    stuffing = fill(disk, leave_bytes=leave_bytes)
+
+    with pytest.raises(StorageFailed, match="full; free some space"):
+        SqliteStore.open(path, now=clock.now(), wall_s=clock.wall_s, limits=LIMITS)
+    stuffing.unlink()
+    store = SqliteStore.open(path, now=clock.now(), wall_s=clock.wall_s, limits=LIMITS)
+
+    assert all(store.get(task_id_of(seq)) is not None for seq, _, _ in TASKS)
+    store.close()
+    assert integrity(path) == ["ok"]
