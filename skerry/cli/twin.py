@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from twin.faithful.exhaustive_values import Checked
     from twin.faithful.fuzz import Find
     from twin.faithful.run import Report
+    from twin.scenario.language import Scenario
 
 app = typer.Typer(
     cls=Group,
@@ -54,6 +55,9 @@ def run(
         int, typer.Option(min=1, help="Share the nodes out over so many processes; seed and jobs decide.")
     ] = 1,
     log: Annotated[Path | None, typer.Option(help="Write the event log here.")] = None,
+    fleet: Annotated[
+        bool, typer.Option("--fleet", help="On the array engine: its load, without faults and laws.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Run a scenario and check the laws; exits with 1 when one is broken.
@@ -64,6 +68,9 @@ def run(
     from twin.scenario.library import find
 
     found, progress = find(scenario), None if json else _progress()
+    if fleet:
+        _run_on_fleet(found, seed, as_json=json)
+        return
     with ExitStack() as stack:
         write = None
         if log is not None:
@@ -235,6 +242,21 @@ def rehearse(
         typer.echo(f"Rehearsed in {duration(came.wall_s)}; devices and run times were emulated.")
     if came.violations or came.refused_after_h is not None:
         raise typer.Exit(Exit.FAILED)
+
+
+def _run_on_fleet(scenario: Scenario, seed: int, *, as_json: bool) -> None:
+    from policy.baselines.registry import DEFAULT_SCHEDULER, make_scheduler
+    from twin.fleet.of_scenario import run_on_fleet
+
+    found = run_on_fleet(scenario, seed, make_scheduler(DEFAULT_SCHEDULER))  # type: ignore[arg-type]
+    if as_json:
+        print_json(found)
+        return
+    rows = [
+        (one.node, one.tasks, one.per_s, one.mean_s, one.longest_s, one.busy, one.offloaded) for one in found
+    ]
+    names = ("node", "tasks", "a second", "mean s", "longest s", "busy", "offloaded")
+    print_table(names, [tuple(map(str, row)) for row in rows], empty="nothing arrives")
 
 
 def _progress() -> Callable[[float, float], None] | None:

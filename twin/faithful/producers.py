@@ -5,7 +5,7 @@ Owns when and what is submitted; every draw comes from the node's own stream.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from random import Random
 
 from skerry.ids import TaskId
@@ -13,6 +13,7 @@ from skerry.task import CommandSpec, Constraints, Resources, TaskSpec
 from task_queue.operations import Enqueued, Refused
 from twin.faithful.agent import Node
 from twin.faithful.world import World
+from twin.scenario.arrivals import Arrival, arrivals, stream_name
 from twin.scenario.language import Load
 
 #: An application that hears nothing asks again after this, and after a refusal too.
@@ -30,7 +31,7 @@ class Producer:
         """number: of this load in the scenario.  end_s: when it stops.  accepted: told of each answer."""
         self._world, self._node, self._load, self._number = world, node, load, number
         self._end_s, self._accepted = end_s, accepted
-        self._rng: Random = world.rng(f"load {number} {node.name}")
+        self._rng: Random = world.rng(stream_name(number, node.name))
         self._made = 0
         self.unanswered: dict[int, TaskSpec] = {}
         self.refusals = 0
@@ -42,21 +43,20 @@ class Producer:
 
     def start(self, at_s: float) -> None:
         """Begin at a moment of the world."""
-        first_s = self._rng.uniform(0.0, 1.0 / self._load.rate_per_s)
-        self._world.at(at_s + first_s, self._next)
-
-    def _next(self) -> None:
-        if self._world.now_s() >= self._end_s:
-            return
-        number, self._made = self._made, self._made + 1
-        task = self._task(number)
-        self.unanswered[number] = task
-        self._ask(number)
-        gap_s = 1.0 / self._load.rate_per_s
-        is_steady = self._load.arrival == "steady"
-        self._world.at(
-            self._world.now_s() + (gap_s if is_steady else self._rng.expovariate(1.0 / gap_s)), self._next
+        self._wait_for_next(
+            arrivals(self._load, self._rng, begin_s=at_s + self._load.begin_s, end_s=self._end_s)
         )
+
+    def _wait_for_next(self, stream: Iterator[Arrival]) -> None:
+        arrival = next(stream, None)
+        if arrival is not None:
+            self._world.at(arrival.at_s, lambda: self._submit(arrival, stream))
+
+    def _submit(self, arrival: Arrival, stream: Iterator[Arrival]) -> None:
+        number, self._made = self._made, self._made + 1
+        self.unanswered[number] = self._task(number, arrival)
+        self._ask(number)
+        self._wait_for_next(stream)
 
     def _ask(self, number: int) -> None:
         """Submit; without an answer, submit again under the same key. An unkeyed one is given up."""
@@ -75,15 +75,14 @@ class Producer:
         if task is not None:
             self._accepted(self._node, answer.task_id, task, answer.is_new)
 
-    def _task(self, number: int) -> TaskSpec:
-        load = self._load
-        low, high = load.runtime_s
-        takes_s = self._rng.uniform(low, high)
-        fails = int(self._rng.random() < load.fails)
+    def _task(self, number: int, arrival: Arrival) -> TaskSpec:
+        load, fails = self._load, int(arrival.is_bad)
         order = f"k{number % load.ordering_keys}" if load.ordering_keys else None
         returns = (str(load.result_bytes),) if load.result_bytes else ()
         return TaskSpec(
-            spec=CommandSpec(argv=(f"{takes_s:.3f}", str(fails), *returns), stdin="x" * load.payload_bytes),
+            spec=CommandSpec(
+                argv=(f"{arrival.takes_s:.3f}", str(fails), *returns), stdin="x" * load.payload_bytes
+            ),
             kind=load.kind,
             idempotency_key=f"{self._number}-{number}" if load.is_keyed else None,
             resources=Resources(cpu_millicores=100, memory_bytes=1 << 24, accelerator=load.needs),

@@ -60,6 +60,7 @@ class Witness:
     done_twice: int = 0
     effects: int = 0
     longest_s: float = 0.0  #: from a task's acceptance to its end
+    lived_s: float = 0.0  #: the sum of that over all that have ended
     violations: list[Violation] = field(default_factory=list)
     count: int = 0
     _asked: dict[tuple[str, str], TaskId] = field(default_factory=dict)  #: unanswered node and key → task
@@ -145,7 +146,8 @@ class Witness:
             del self.open[task_id]
             self._done[task_id] = node.name
             self.ended[state] += 1
-            self.longest_s = max(self.longest_s, self.now_s() - promise.at_s)
+            lived_s = self.now_s() - promise.at_s
+            self.longest_s, self.lived_s = max(self.longest_s, lived_s), self.lived_s + lived_s
         elif self._done.get(task_id) == node.name:
             self.done_twice += 1
             self.violated(3, node.name, f"it ended a second time, as {state}", task_id)
