@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import msgspec
 
-from edge_agent.core.actions import Action, Commit
+from edge_agent.core.actions import Action, Commit, Notify
 from edge_agent.core.core import AgentCore
 from edge_agent.core.events import Event
 from edge_agent.core.ruling import Decider, Ruling
@@ -29,7 +29,7 @@ from skerry.task import TaskSpec
 log = logging.getLogger(__name__)
 
 #: Events between two fingerprints of the whole state; in the first of a segment they are closer.
-FINGERPRINT_EVERY = 256
+FINGERPRINT_EVERY = 512
 #: Gathered before it is compressed and written, bytes and seconds: what a kill takes from a recording.
 CHUNK_BYTES = 64 * 1024
 WRITE_AFTER_S = 5.0
@@ -37,7 +37,7 @@ WRITE_AFTER_S = 5.0
 SEGMENTS = 4
 #: Short ones, of processes that ended soon, are at most so many.
 MOST_SEGMENTS = 64
-_EARLY = frozenset(2**n for n in range(8))
+_EARLY = frozenset(2**n for n in range(9))
 _NUMBERS = "{:08d}.flight"
 #: Stands for the answer to an event that broke the core.
 BROKE = "broke"
@@ -206,17 +206,22 @@ class Recorder:
 
 def hash_of(actions: list[Action]) -> str:
     """Return a hash of actions: what is to be done to which task, not what is in it."""
-    words = [_words(action) for action in actions]
-    return hashlib.blake2b(repr(words).encode(), digest_size=8).hexdigest() if words else ""
+    if not actions:
+        return ""
+    words = "\n".join([_words(action) for action in actions])
+    return hashlib.blake2b(words.encode(), digest_size=8).hexdigest()
 
 
-def _words(action: Action) -> tuple[str, ...]:
+def _words(action: Action) -> str:
+    if isinstance(action, Notify):
+        return f"Notify {action.task_id} {action.state}"
     if isinstance(action, Commit):
-        inner = (f"{type(op).__name__} {getattr(op, 'task_id', '')}" for op in action.operations)
-        return ("Commit", str(action.token), *inner)
+        inner = [f"{type(op).__name__} {getattr(op, 'task_id', '')}" for op in action.operations]
+        return f"Commit {action.token} {', '.join(inner)}"
     subject = getattr(action, "task_id", getattr(action, "name", ""))
-    where = getattr(action, "device_id", "")
-    return (type(action).__name__, subject, where, str(getattr(action, "fence", "")))
+    return (
+        f"{type(action).__name__} {subject} {getattr(action, 'device_id', '')} {getattr(action, 'fence', '')}"
+    )
 
 
 def segments(folder: Path) -> list[Path]:

@@ -32,20 +32,30 @@ _WORDS = frozenset(
 _KEPT_WORDS = frozenset({"", *get_args(Reason)})
 
 
-def redacted(document: Any) -> Any:
-    """Return a document without what a task is computed on or speaks of."""
+#: Plain values, which stay as they are; told apart before anything is called, for there are many.
+_LEAVES = frozenset({str, int, float, bool, type(None)})
+
+
+def redacted(document: Any, *, is_sparse: bool = False) -> Any:
+    """Return a document without what a task is computed on or speaks of.
+
+    is_sparse: without what is None, too: a form that leaves defaults out would not tell it either.
+    """
     if isinstance(document, dict):
-        return {key: _field(key, value) for key, value in document.items()}
+        fields = ((key, _field(key, value, is_sparse=is_sparse)) for key, value in document.items())
+        return {key: value for key, value in fields if value is not None or not is_sparse}
     if isinstance(document, list | tuple):
-        return [redacted(item) for item in document]
+        return [item if type(item) in _LEAVES else redacted(item, is_sparse=is_sparse) for item in document]
     return document
 
 
-def _field(key: str, value: Any) -> Any:
+def _field(key: str, value: Any, *, is_sparse: bool) -> Any:
     if key == "labels":
         return {} if isinstance(value, dict) else []
     if key in _BLANK:
         return _BLANK[key]
+    if type(value) not in _LEAVES:
+        return redacted(value, is_sparse=is_sparse)
     if key in _WORDS and isinstance(value, str):
         return value if value in _KEPT_WORDS else "…"
-    return redacted(value)
+    return value

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Callable
-from typing import Any
 
 import msgspec
 
@@ -98,15 +97,8 @@ def restore(taken: Snapshot, jitter: Callable[[float], float]) -> State:
 
 def fingerprint(state: State) -> str:
     """Return a hash of everything the core knows, but for what is redacted in a report."""
-    document = _told(redacted(msgspec.to_builtins(snapshot(state), enc_hook=str)))
+    document = redacted(msgspec.to_builtins(snapshot(state), enc_hook=str), is_sparse=True)
     return hashlib.blake2b(_encode(document), digest_size=12).hexdigest()
-
-
-def _told(document: Any) -> Any:
-    """Return a document without what is None: a form that leaves defaults out would not tell it either."""
-    if isinstance(document, dict):
-        return {key: _told(value) for key, value in document.items() if value is not None}
-    return [_told(value) for value in document] if isinstance(document, list | tuple) else document
 
 
 def _lane_now(lane: Lane) -> LaneNow:

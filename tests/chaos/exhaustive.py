@@ -1,4 +1,4 @@
-"""The exhaustive check to a depth too large for every run, and each planted bug: whether it is found, and when.
+"""The exhaustive check to a depth too large for every run, and every planted bug: found or not, and when.
 
 `python -m tests.chaos.exhaustive --depth 4 --faults 2` writes docs/evidence/exhaustive.json. A bug that no
 interleaving of so few parts and steps shows is recorded as such: the search for scenarios is for those.
