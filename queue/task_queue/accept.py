@@ -198,9 +198,3 @@ def durations(task: TaskSpec, on_s: float) -> tuple[float | None, float | None, 
 
 def _after(on_s: float, seconds: float | None) -> float | None:
     return None if seconds is None else on_s + seconds
-
-
-def _key(tenant: str, key: str | None) -> str | None:
-    return (
-        None if key is None else f"{tenant}\n{key}"
-    )  # a line feed keeps tenants apart whatever they are called

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
@@ -85,15 +85,15 @@ class SqliteReads:
 
     def _whole(self, task_id: TaskId) -> tuple[TaskRow, bytes, list[EventRow]] | None:
         """Read a task, its body and its story in one transaction: they belong to the same moment."""
+        whole: tuple[TaskRow, bytes, list[EventRow]] | None = None
         with self._lock, self._translated(), self._db:
-            found = self._db.execute(self._sql["task_by_id"], (bytes.fromhex(task_id),)).fetchall()
-            if not found:
-                return None
-            row = task_of(found[0])
-            bodies = self._db.execute(self._sql["body"], (row.seq,)).fetchall()
-            events = self._db.execute(self._sql["story"], (row.last_event,)).fetchall()
-        story = [EventRow(*columns) for columns in reversed(events)]
-        return self._seen(row), cast("bytes", bodies[0][0]) if bodies else b"", story
+            for columns in self._db.execute(self._sql["task_by_id"], (bytes.fromhex(task_id),)).fetchall():
+                row = task_of(columns)
+                bodies: list[Any] = self._db.execute(self._sql["body"], (row.seq,)).fetchall()
+                events: list[Any] = self._db.execute(self._sql["story"], (row.last_event,)).fetchall()
+                story = [EventRow(*event) for event in reversed(events)]
+                whole = self._seen(row), bodies[0][0] if bodies else b"", story
+        return whole
 
     def find(self, task_filter: TaskFilter) -> list[TaskRecord]:
         """See Store."""

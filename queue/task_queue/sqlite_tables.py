@@ -187,10 +187,11 @@ class SqliteTables(SqliteRecurring, SqliteOutbox):
 
     def _newest(self) -> str:
         """Return the highest id of all tasks, empty without any."""
-        if self._newest_task is None:
-            newest = self._read("newest_task")[0][0]
-            self._newest_task = newest.hex() if newest else ""
-        return self._newest_task
+        if (known := self._newest_task) is not None:
+            return known
+        newest = self._read("newest_task")[0][0]
+        self._newest_task = found = newest.hex() if newest else ""
+        return found
 
     def move(self, row: TaskRow, event: Event, changed: frozenset[str]) -> None:
         """See Tables."""
@@ -228,10 +229,11 @@ class SqliteTables(SqliteRecurring, SqliteOutbox):
 
     def _newest_id_remembered(self) -> str:
         """Return the highest id remembered: ids grow with time, so a new one needs no look into the table."""
-        if self._newest_remembered is None:
-            ((newest,),) = self._read("newest_remembered")
-            self._newest_remembered = newest.hex() if newest is not None else ""
-        return self._newest_remembered
+        if (known := self._newest_remembered) is not None:
+            return known
+        ((newest,),) = self._read("newest_remembered")
+        self._newest_remembered = found = newest.hex() if newest is not None else ""
+        return found
 
     def forget(self, task_id: TaskId) -> None:
         """See Tables."""

@@ -100,11 +100,11 @@ class LossyFile(apsw.VFSFile):
         super().xWrite(data, offset)
         self._disk.files[self._path].pending.append((offset, bytes(data)))
 
-    def xTruncate(self, size: int) -> None:
+    def xTruncate(self, newsize: int) -> None:
         """See apsw.VFSFile."""
         self._disk.before_step("truncate")
-        super().xTruncate(size)
-        self._disk.files[self._path].pending.append((size, None))
+        super().xTruncate(newsize)
+        self._disk.files[self._path].pending.append((newsize, None))
 
     def xSync(self, flags: int) -> None:
         """See apsw.VFSFile: what was written so far survives a cut."""

@@ -32,7 +32,7 @@ PARTS = ("", "-wal")
 
 def main() -> int:
     """Run the counts asked for; 1 when anything was lost or done twice."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument(
         "--flips", type=int, default=0, help="bits flipped in the file, and as many in its log"
     )
