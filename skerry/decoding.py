@@ -6,9 +6,15 @@ Owns the sets of errors that decoders raise, whatever they are fed. Knows no doc
 from __future__ import annotations
 
 import tomllib
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
+
+#: A number from elsewhere: sums and differences of such still fit a database's and every JSON reader's.
+Number = Annotated[int, Meta(ge=-(1 << 53), le=1 << 53)]
+#: The same, of things that are counted.
+Count = Annotated[int, Meta(ge=0, le=1 << 53)]
 
 #: What decoding JSON or MessagePack raises. RecursionError: nested more deeply than the decoder goes.
 MALFORMED = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

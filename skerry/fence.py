@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import msgspec
 
+from skerry.decoding import Number
 from skerry.errors import SpecError
 
 
 class Fence(msgspec.Struct, frozen=True, order=False):
     """A placement path and an attempt number, compared lexicographically."""
 
-    path: tuple[int, ...] = ()
-    attempt: int = 0
+    path: tuple[Number, ...] = ()
+    attempt: Number = 0
 
     def _key(self) -> tuple[tuple[int, ...], int]:
         return (self.path, self.attempt)

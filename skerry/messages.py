@@ -8,20 +8,17 @@ the other side's application after its commit.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import Meta
 
 from skerry.decision import Decision
+from skerry.decoding import Count, Number
 from skerry.fence import Fence
 from skerry.node import Inventory
 from skerry.task import TaskSpec
 
 PROTOCOL = 1
-
-#: Rows or bytes that are added up: many of them still fit a database's number.
-Count = Annotated[int, Meta(ge=0, le=1 << 53)]
 
 
 class Lane(StrEnum):
@@ -39,7 +36,7 @@ class _Body(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Row(_Body, frozen=True, kw_only=True):
     """One message of a stream."""
 
-    seq: int
+    seq: Number
     kind: str
     body: msgspec.Raw
     key: str = ""  #: rows with one key stay in order
@@ -50,7 +47,7 @@ class StreamBatch(_Body, frozen=True, kw_only=True):
 
     epoch: str
     lane: Lane
-    after: int
+    after: Number
     rows: tuple[Row, ...]
 
 
@@ -59,8 +56,8 @@ class StreamAck(_Body, frozen=True, kw_only=True):
 
     epoch: str
     lane: Lane
-    upto: int
-    credit: int = 2000
+    upto: Number
+    credit: Number = 2000
     retry_after_s: float = 0.0
     is_gap: bool = False  #: a batch came that does not follow `upto`: send again from there
 
@@ -69,20 +66,20 @@ class Birth(_Body, frozen=True, kw_only=True):
     """First word of a session. marks: last applied row of the coordinator's stream, by lane."""
 
     boot_id: str
-    session: int
+    session: Number
     inventory: Inventory
     region: str
     site: str = ""
     version: str = ""
-    protocol: int = PROTOCOL
+    protocol: Number = PROTOCOL
     store_epoch: str = ""
     command_epoch: str = ""
     marks: dict[str, int] = {}
     is_clock_trusted: bool = True
-    number: int = 0  #: how often this session was announced; the welcome repeats it
+    number: Number = 0  #: how often this session was announced; the welcome repeats it
     process: str = ""  #: random id of the process that speaks: one session belongs to one process
-    was: int = 0  #: the session it had until it was told of a newer one; 0 when it never was
-    term: int = 0  #: the highest term of a coordinator that welcomed it
+    was: Number = 0  #: the session it had until it was told of a newer one; 0 when it never was
+    term: Number = 0  #: the highest term of a coordinator that welcomed it
     #: Stores that were damaged, and whose readable rows the present one has taken over; the latest last.
     salvaged_from: tuple[str, ...] = ()
 
@@ -90,14 +87,14 @@ class Birth(_Body, frozen=True, kw_only=True):
 class Welcome(_Body, frozen=True, kw_only=True):
     """The coordinator's answer to a birth. marks: what it holds of the node's stream, by lane."""
 
-    session: int
-    term: int
+    session: Number
+    term: Number
     command_epoch: str
     marks: dict[str, int] = {}
-    credit: int = 2000
+    credit: Number = 2000
     version: str = ""
     state_interval_s: float = 5.0
-    birth_number: int = 0  #: of the birth that this answers; 0 from a side that does not count
+    birth_number: Number = 0  #: of the birth that this answers; 0 from a side that does not count
 
 
 class Hint(_Body, frozen=True, kw_only=True):
@@ -108,35 +105,35 @@ class Hint(_Body, frozen=True, kw_only=True):
     reason: str = ""  #: for people; not empty when something needs their attention
     must_be_born: bool = False  #: the coordinator does not know this session: say the birth again
     spread_s: float = 0.0  #: draw the first delay of the next reconnect from this (fleet size ÷ allowed rate)
-    newest_session: int = 0  #: a birth was refused, for this session is known; 0 says nothing
+    newest_session: Number = 0  #: a birth was refused, for this session is known; 0 says nothing
     process: str = ""  #: whose the newest session is, as far as it is known
 
 
 class State(_Body, frozen=True, kw_only=True):
     """What a node is doing now; newer replaces older."""
 
-    session: int
-    queued: int
-    running: int
-    outbox: int
-    free_cpu_millicores: int
-    free_memory_bytes: int
+    session: Number
+    queued: Number
+    running: Number
+    outbox: Number
+    free_cpu_millicores: Number
+    free_memory_bytes: Number
     holds: tuple[str, ...] = ()  #: ids of the placed tasks it has and has not ended: renews their leases
     device_load: dict[str, float] = {}  #: seconds of work reserved, by device id
-    number: int = 0  #: of this report within the session; its acknowledgement repeats it
+    number: Number = 0  #: of this report within the session; its acknowledgement repeats it
 
 
 class StateAck(_Body, frozen=True, kw_only=True):
     """The coordinator has taken this report of this session: the leases it names count anew from there."""
 
-    session: int
-    number: int
+    session: Number
+    number: Number
 
 
 class Presence(_Body, frozen=True, kw_only=True):
     """Retained; the broker publishes the offline form as the session's will."""
 
-    session: int
+    session: Number
     online: bool
 
 
@@ -175,7 +172,7 @@ class TaskEnded(_Body, frozen=True, kw_only=True, tag_field="kind", tag="task.en
     fence: Fence
     outcome: Outcome
     is_placed: bool = False
-    attempts: int = 1
+    attempts: Number = 1
 
 
 #: Why a placement comes back that was not begun in time. It says nothing against the node.
@@ -252,8 +249,8 @@ class FederationReply(_Body, frozen=True, kw_only=True, tag_field="kind", tag="f
 
     instruction_id: str
     run_id: str
-    version: int  #: the version it trained from
-    num_examples: int = 0
+    version: Number  #: the version it trained from
+    num_examples: Number = 0
     inline: bytes = b""  #: a small packet of parameters
     update: str = ""  #: content hash of a larger one, which is with the coordinator before this row
     metrics: dict[str, float] = {}
@@ -333,12 +330,12 @@ class FederationRequest(_Body, frozen=True, kw_only=True, tag_field="kind", tag=
 
     instruction_id: str
     run_id: str
-    version: int
+    version: Number
     model: str  #: content hash of the packet of parameters
     trainer: str
     config: dict[str, bool | int | float | str] = {}
     ttl_s: float = 0.0  #: powered-on seconds from its receipt after which nobody wants the answer
-    seed: int = 0
+    seed: Number = 0
 
 
 class FederationOver(_Body, frozen=True, kw_only=True, tag_field="kind", tag="federation.over"):

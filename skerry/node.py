@@ -6,6 +6,8 @@ from typing import Literal
 
 import msgspec
 
+from skerry.decoding import Number
+
 DeviceClass = Literal["cpu", "gpu", "npu", "tpu"]
 
 
@@ -16,9 +18,9 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     device_class: DeviceClass
     name: str  #: for people: the model of the board or processor
     executors: tuple[str, ...]  #: which executors it has: onnx, command
-    slots: int = 1  #: attempts that may run on it at once
-    memory_bytes: int = 0
-    cpu_millicores: int = 0  #: of a CPU: what the agent may use, cgroup limits counted
+    slots: Number = 1  #: attempts that may run on it at once
+    memory_bytes: Number = 0
+    cpu_millicores: Number = 0  #: of a CPU: what the agent may use, cgroup limits counted
     emulated: bool = False  #: a board's fixture with a model of its speed; computes the real result
     #: Relative speed for models, 1.0 = one CPU slot of this node; used until a measurement exists.
     speed: float = 1.0
@@ -31,8 +33,8 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     """What a node has."""
 
     devices: tuple[Device, ...]
-    cpu_millicores: int
-    memory_bytes: int
+    cpu_millicores: Number
+    memory_bytes: Number
     machine: str = ""  #: processor architecture
     hardware_id: str = ""  #: fingerprint of the hardware; another one under a known key is a clone
     labels: dict[str, str] = {}
