@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -28,7 +28,10 @@ from task_queue.operations import Answer, Operation, PutMeta
 from task_queue.store import Store
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from edge_agent.decider import PolicyDecider
+    from policy.port import Scheduler
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +42,16 @@ FETCH_FIRST_S, FETCH_MOST_S = 2.0, 300.0
 
 Commit = Callable[..., Awaitable[Any]]
 Have = Callable[[str], Awaitable[None]]
+
+
+class PolicyRunner(NamedTuple):
+    """How a policy's file is run. load: file, manifest, trusted key → a Scheduler, or why it is refused.
+
+    timer: seconds by which one decision of it is measured.
+    """
+
+    load: Callable[[Path, PolicyManifest, str], Scheduler | str]
+    timer: Callable[[], float]
 
 
 class PolicyHolder:
@@ -55,8 +68,13 @@ class PolicyHolder:
         commit: Commit,
         clock: Clock,
         rng: Random,
+        runner: PolicyRunner | None = None,
     ) -> None:
-        """have: see ContentCache.have.  commit: see CoreLoop.commit; call `seen` with every commit."""
+        """have: see ContentCache.have.  commit: see CoreLoop.commit; call `seen` with every commit.
+
+        runner: instead of ONNX's.
+        """
+        self._runner = runner or PolicyRunner(_load_actor, _own_seconds)
         self.core = PolicyCore(store.meta(HELD), trusted_key)
         self._order: Any = store.meta(POLICY_ORDER)
         self._trusted_key = trusted_key
@@ -143,7 +161,7 @@ class PolicyHolder:
         self._blobs.pin(manifest.file_hash)
         path = await self._file(manifest.file_hash)
         await self._keep()  # so that a load that ends the process is known to the next one
-        found = await asyncio.to_thread(_load_actor, path, manifest, self._trusted_key)
+        found = await asyncio.to_thread(self._runner.load, path, manifest, self._trusted_key)
         if isinstance(found, str):
             self.core.refuse(found)
             self._stirred.set()
@@ -152,7 +170,7 @@ class PolicyHolder:
         self.core.loaded()
         self._stirred.set()
         if self.core.gate.has_candidate:
-            self._decider.trial = PolicyTrial(self.core.gate, found, _own_seconds)
+            self._decider.trial = PolicyTrial(self.core.gate, found, self._runner.timer)
 
     async def _file(self, name: str) -> Any:
         """The file's path, once it is here; asked for as long as it takes (an order ends it)."""

@@ -37,7 +37,7 @@ from task_queue.store import TaskFilter, TaskRecord
 
 if TYPE_CHECKING:
     from edge_agent.content import Remote
-    from edge_agent.policy_holder import PolicyHolder
+    from edge_agent.policy_holder import PolicyHolder, PolicyRunner
     from edge_agent.training_child import Child
     from edge_agent.uplink import Uplink
     from skerry.identity import Enrolment
@@ -59,11 +59,14 @@ class Agent(QueueQuestions):
         transport: Transport | None = None,
         remote: Remote | None = None,
         child: Child | None = None,
+        runner: PolicyRunner | None = None,
     ) -> None:
         """Take over what was opened; nothing runs yet.
 
         transport, remote: instead of the settings'.  child: trains instead of a process of its own.
+        runner: runs policies instead of ONNX.
         """
+        self._runner = runner
         self.parts = parts
         self.child = child
         self._transport = transport
@@ -241,6 +244,7 @@ class Agent(QueueQuestions):
             commit=self.loop.commit,
             clock=parts.clock,
             rng=parts.rng,
+            runner=self._runner,
         )
         self.loop.seen.append(holder.seen)
         return holder

@@ -40,6 +40,7 @@ from twin.faithful.world import World
 
 if TYPE_CHECKING:
     from edge_agent.content import Remote
+    from edge_agent.policy_holder import PolicyRunner
     from edge_agent.training_child import Child
     from task_queue.operations import Answer, Operation
 
@@ -90,12 +91,13 @@ class Node:
         effect: Callable[[Node, Job, str], None],
         remote: Callable[[Node], Remote | None] = lambda node: None,
         child: Callable[[Node], Child | None] = lambda node: None,
+        runner: PolicyRunner | None = None,
         hardware: str = "",
         power: Power | None = None,
     ) -> None:
         """home: the node's disk.  behave, effect: see EmulatedExecutor.  hardware: the machine's own name.
 
-        remote, child: see Agent.  power: of a machine that may lose it.
+        remote, child, runner: see Agent.  power: of a machine that may lose it.
         """
         self.world, self.plan, self.home = world, plan, home
         self.machine = Machine(hardware or plan.name, world.now_s)
@@ -255,5 +257,11 @@ class Node:
             return agent.uplink.will()
 
         self.transport = self.join(loop, will)
-        agent = Agent(parts, transport=self.transport, remote=self._remote(self), child=self._child(self))
+        agent = Agent(
+            parts,
+            transport=self.transport,
+            remote=self._remote(self),
+            child=self._child(self),
+            runner=self._runner,
+        )
         return agent

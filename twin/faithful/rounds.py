@@ -22,10 +22,11 @@ from cloud_coordinator.core.events import CommandsGiven, Event
 from cloud_coordinator.rollout.registry import Vetted
 from cloud_coordinator.rollout.service import Policies
 from cloud_coordinator.rollout.settings import PolicySettings
-from cloud_coordinator.rollout.values import PolicyVersion
+from cloud_coordinator.rollout.values import PolicyVersion, RolloutSpec, VersionState
 from cloud_coordinator.rounds_courier import Commands, LogCourier, RegisterRoster
 from cloud_coordinator.rounds_settings import FederationSettings
 from cloud_coordinator.rounds_wiring import DATABASE, Rounds
+from edge_agent.policy_holder import PolicyRunner
 from federation.order import UPDATE, Order
 from federation.rounds.service import RoundService
 from federation.rounds.session import Session
@@ -35,12 +36,17 @@ from federation.trainer import TrainerContext
 from federation.trainers.null import NullTrainer
 from federation.values import FINAL_RUN_STATES, INLINE_LIMIT_BYTES, Candidate, Reply, ReplyState
 from federation.wire import content_hash, pack, unpack
+from policy.baselines.registry import DEFAULT_SCHEDULER, make_scheduler
+from policy.gate.state import Stage
+from policy.port import Scheduler
 from skerry.blobs import BlobStore
 from skerry.errors import BlobNotFound, CoordinatorUnreachable
 from skerry.messages import Lane
+from skerry.policy_manifest import EvaluationSummary, Lineage, PolicyManifest, sign_manifest, verify_manifest
 from skerry.round_documents import RoundAsked
 from twin.faithful.rounds_worker import EmulatedWorker
-from twin.faithful.staging import RoundFigures
+from twin.faithful.staging import RolloutFigures, RoundFigures
+from twin.scenario.language import RolloutPart
 
 if TYPE_CHECKING:
     from twin.faithful.agent import Node
@@ -137,6 +143,7 @@ class WorldOffice:
         self.rounds = WorldRounds(cloud, self.blobs, self.policies)
         assert cloud.runtime is not None
         cloud.runtime.on_replies = self.rounds.replies_kept
+        self._key = cloud.key
         self._jobs: set[asyncio.Task[Any]] = set()
 
     def start(self) -> None:
@@ -148,9 +155,38 @@ class WorldOffice:
         """Start a run, as its interface does."""
         self._do(self.rounds.start(asked))
 
+    def begin_rollout(self, asked: RolloutPart) -> None:
+        """Offer a version and roll it out, as an operator does."""
+        self._do(self._roll_out(asked))
+
     def die(self) -> None:
         """End with the process."""
         self.rounds.die()
+
+    async def _roll_out(self, asked: RolloutPart) -> None:
+        data = asked.version.encode()
+        manifest = PolicyManifest(
+            file_hash=await asyncio.to_thread(self.blobs.put_bytes, data),
+            file_bytes=len(data),
+            schema_hash="emulated",
+            lineage=Lineage(command=f"emulated {asked.version}"),
+            evaluation=EvaluationSummary(),
+            golden=(),
+        )
+        version = await self.policies.add(sign_manifest(manifest, self._key), by="twin")
+        while version.state is VersionState.VETTING:
+            await asyncio.sleep(1.0)
+            version = await self.policies.version(version.policy)
+        spec = RolloutSpec(
+            policy=version.policy,
+            canaries=asked.canaries,
+            passes_at=Stage(asked.passes_at),
+            wave_s=asked.wave_s,
+            silence_s=asked.silence_s,
+            patience_s=asked.patience_s,
+            may_be_unproven=True,
+        )
+        await self.policies.begin(spec, by="twin")
 
     def _do(self, job: Any) -> None:
         task = asyncio.create_task(job)
@@ -267,6 +303,30 @@ def round_figures(office: WorldOffice) -> tuple[RoundFigures, ...]:
             )
         )
     return tuple(found)
+
+
+def rollout_figures(core: CoordinatorCore) -> tuple[RolloutFigures, ...]:
+    """Return where every rollout is, in the order in which they were begun."""
+    book = core.rollouts.book
+    begun = sorted(book.rollouts.values(), key=lambda one: one.started_wall_s)
+    return tuple(
+        RolloutFigures(
+            version=book.versions[one.policy].manifest.lineage.command.removeprefix("emulated "),
+            state=one.state.value,
+            reason=one.reason,
+            lasted_s=round((one.ended_wall_s or 0.0) - one.started_wall_s, 3) if one.ended_wall_s else None,
+        )
+        for one in begun
+    )
+
+
+def emulated_policies() -> PolicyRunner:
+    """Return a runner for which any file decides as the fallback does: the border to ONNX's runtime."""
+
+    def load(path: Path, manifest: PolicyManifest, trusted_key: str) -> Scheduler | str:
+        return verify_manifest(manifest, (trusted_key,)) or make_scheduler(DEFAULT_SCHEDULER)
+
+    return PolicyRunner(load, lambda: 0.0)
 
 
 def _ask_of(cloud: Cloud) -> Any:

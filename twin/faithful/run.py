@@ -14,7 +14,7 @@ from skerry.ids import TaskId
 from twin.faithful.agent import Node
 from twin.faithful.chance import seeded_secrets
 from twin.faithful.mishaps import plan_mishaps
-from twin.faithful.staging import LOAD_BEGINS_S, RoundFigures, Stage
+from twin.faithful.staging import LOAD_BEGINS_S, RolloutFigures, RoundFigures, Stage
 from twin.faithful.witness import Violation
 from twin.scenario.language import Scenario
 
@@ -48,6 +48,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     refusals: int
     figures: dict[str, float]
     rounds: tuple[RoundFigures, ...]
+    rollouts: tuple[RolloutFigures, ...]
     virtual_s: float
     wall_s: float
     log_hash: str
@@ -134,6 +135,7 @@ def report_of(stage: Stage, lost: int, log_hash: str, wall_s: float) -> Report:
         refusals=stage.refusals,
         figures=stage.measures.figures(),
         rounds=stage.rounds(),
+        rollouts=stage.rollouts(),
         virtual_s=round(stage.world.now_s(), 3),
         wall_s=round(wall_s, 3),
         log_hash=log_hash,

@@ -63,8 +63,8 @@ def check_can_be_shared(scenario: Scenario) -> None:
     """Raise SpecError when what a scenario asks for can only be seen by one process that has everything."""
     if scenario.expect != Expect():
         raise SpecError(f"{scenario.name} has expectations, which one process must measure: leave out --jobs")
-    if scenario.round:
-        raise SpecError(f"{scenario.name} has rounds, which take one process: leave out --jobs")
+    if scenario.round or scenario.rollout:
+        raise SpecError(f"{scenario.name} has rounds or rollouts, which take one process: leave out --jobs")
     if any(isinstance(fault, Clone) for fault in scenario.fault):
         raise SpecError(f"{scenario.name} copies a node's disk, which takes one process: leave out --jobs")
 

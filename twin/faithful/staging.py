@@ -38,10 +38,11 @@ from twin.faithful.producers import ASK_AGAIN_S, Producer
 from twin.faithful.witness import Witness
 from twin.faithful.world import World
 from twin.scenario.faults import Fault, PowerCut
-from twin.scenario.language import Group, Round, Scenario, names_of, select
+from twin.scenario.language import Group, RolloutPart, Round, Scenario, names_of, select
 
 if TYPE_CHECKING:
     from edge_agent.content import Remote
+    from edge_agent.policy_holder import PolicyRunner
     from edge_agent.training_child import Child
 
 FLEET = "twin"
@@ -64,6 +65,15 @@ class RoundFigures(msgspec.Struct, frozen=True, kw_only=True):
     accepted: int
     late: int
     refused: dict[str, int]
+
+
+class RolloutFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of one rollout. lasted_s: until it was over, None while it is not."""
+
+    version: str
+    state: str
+    reason: str
+    lasted_s: float | None
 
 
 class Stage:
@@ -96,7 +106,7 @@ class Stage:
         self.copies = 0
         self.faulty: set[str] = set()  #: nodes whose devices fail every attempt
         self.wires = [self.world.network.faults]  #: the good ones, and bad ones that are not over
-        if scenario.round:
+        if scenario.round or scenario.rollout:
             from twin.faithful.rounds import WorldOffice  # what rounds need costs the others nothing
 
             self.cloud.make_office = WorldOffice
@@ -119,6 +129,8 @@ class Stage:
             producer.start(LOAD_BEGINS_S)
         for asked in self.scenario.round:
             self.world.at(LOAD_BEGINS_S + asked.at_s, partial(self._begin_round, asked))
+        for part in self.scenario.rollout:
+            self.world.at(LOAD_BEGINS_S + part.at_s, partial(self._begin_rollout, part))
         self.world.run(LOAD_BEGINS_S)
 
     def copy_of(self, node: Node) -> Node:
@@ -185,6 +197,14 @@ class Stage:
 
         return round_figures(self.cloud.office)
 
+    def rollouts(self) -> tuple[RolloutFigures, ...]:
+        """Return where the scenario's rollouts are."""
+        if self.cloud.core is None or not self.scenario.rollout:
+            return ()
+        from twin.faithful.rounds import rollout_figures
+
+        return rollout_figures(self.cloud.core)
+
     def judge(self) -> None:
         """Hold the run against what its scenario expects."""
         found = missed(
@@ -222,6 +242,7 @@ class Stage:
             effect=self._effect,
             remote=self._remote,
             child=self._child,
+            runner=self._runner(),
             power=Power(self.home / name, self.world.rng(f"power {name}"))
             if name in self._loses_power
             else None,
@@ -230,7 +251,7 @@ class Stage:
         return node
 
     def _remote(self, node: Node) -> Remote | None:
-        if not self.scenario.round:
+        if not (self.scenario.round or self.scenario.rollout):
             return None
         from twin.faithful.rounds import WorldRemote
 
@@ -267,6 +288,21 @@ class Stage:
         )
         self.note("round", f"{asked.name} begins")
         loop.run_inside(lambda: office.begin_round(document))
+
+    def _begin_rollout(self, asked: RolloutPart) -> None:
+        office, loop = self.cloud.office, self.cloud.process.loop
+        if office is None or loop is None:
+            self.world.at(self.world.now_s() + ASK_AGAIN_S, partial(self._begin_rollout, asked))
+            return
+        self.note("rollout", f"{asked.version} begins")
+        loop.run_inside(lambda: office.begin_rollout(asked))
+
+    def _runner(self) -> PolicyRunner | None:
+        if not self.scenario.rollout:
+            return None
+        from twin.faithful.rounds import emulated_policies
+
+        return emulated_policies()
 
     def _plan(self, group: Group, name: str) -> NodePlan:
         return NodePlan(

@@ -73,6 +73,18 @@ class Round(_Table, frozen=True, kw_only=True):
     size: Annotated[int, Meta(ge=1, le=7000)] = 64  #: parameters of the model
 
 
+class RolloutPart(_Table, frozen=True, kw_only=True):
+    """A policy is offered at_s seconds after the load begins. It decides as the fallback does (emulated)."""
+
+    version: str
+    at_s: Seconds = 0.0
+    canaries: tuple[str, ...] = ()  #: nodes; empty: one of those connected
+    passes_at: Literal["shadow", "canary", "partial", "full"] = "shadow"  #: where a canary's gate must be
+    wave_s: Annotated[float, Meta(gt=0)] = 6 * 3600.0
+    silence_s: Annotated[float, Meta(gt=0)] = 600.0
+    patience_s: Annotated[float, Meta(gt=0)] = 3 * 86400.0  #: how long it waits for a canary that is away
+
+
 class CoordinatorPart(_Table, frozen=True, kw_only=True):
     """The coordinator's numbers."""
 
@@ -96,6 +108,7 @@ class Scenario(_Table, frozen=True, kw_only=True):
     load: tuple[Load, ...] = ()
     fault: tuple[Fault, ...] = ()
     round: tuple[Round, ...] = ()
+    rollout: tuple[RolloutPart, ...] = ()
     expect: Expect = Expect()
 
 
@@ -128,7 +141,7 @@ def check_scenario(scenario: Scenario) -> Scenario:
     if len(set(names)) != len(names):
         raise SpecError(f"two nodes have one name: {sorted(n for n in names if names.count(n) > 1)[0]}")
     named = [part.on for part in (*scenario.load, *scenario.fault, *scenario.round)]
-    pins = [load.pin for load in scenario.load]
+    pins = [load.pin for load in scenario.load] + [n for one in scenario.rollout for n in one.canaries]
     for who in (
         *named,
         *(who for who in (*pins, scenario.expect.online, scenario.expect.quarantined) if who),
