@@ -116,6 +116,7 @@ class Node:
         self._slow: list[float] = []
         self.disk_refuses = ""
         self.power = power
+        self._runner = runner
         self.is_powered = True
         self.has_lost_power = False
         self._behave, self._effect, self._remote, self._child = behave, effect, remote, child
