@@ -18,6 +18,8 @@ from task_queue.streams import trim
 from task_queue.task import FINAL, Event, State
 from task_queue.transaction import Transaction
 
+#: Ended tasks are forgotten together when they exceed what is kept by its so many-th part.
+FORGET_SHARE = 100
 #: How a task ends whose time ran out here.
 TIME_RAN_OUT = Outcome(status="expired", error="its time ran out before it succeeded")
 
@@ -75,9 +77,13 @@ def _lapse(tx: Transaction, limit: int) -> Passed:
 
 
 def _prune(tx: Transaction, limit: int) -> None:
-    """Forget the oldest ended tasks, too old or too many; those that must make room are counted: eviction."""
-    kept = sum(tx.book.by_state.get(state, 0) for state in FINAL)
-    surplus = min(limit, max(0, kept - tx.limits.keep_ended))
+    """Forget the oldest ended tasks, too old or too many; those that must make room are counted: eviction.
+
+    Too many gather first, a hundredth of what is kept: ten at a time cost 3.7 KiB of log each, 500 one.
+    """
+    kept, keep = sum(tx.book.by_state.get(state, 0) for state in FINAL), tx.limits.keep_ended
+    is_slice = kept - keep >= max(1, keep // FORGET_SHARE)
+    surplus = min(limit, kept - keep) if is_slice else 0
     old = tx.tables.ended_before(tx.on_s - tx.limits.keep_ended_s, limit)
     for row in old if len(old) >= surplus else tx.tables.ended_before(tx.on_s, surplus):
         tx.forget(row)

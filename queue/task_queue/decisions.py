@@ -51,7 +51,7 @@ def kept(decision: Decision | None) -> KeptDecision | None:
         reason=decision.reason,
         # Written, a list is what a KeptCandidate is.
         candidates=cast(
-            "tuple[KeptCandidate, ...]", [_kept_candidate(one, node) for one in decision.candidates]
+            "tuple[KeptCandidate, ...]", [_kept_candidate(one, node) for one in decision.candidates] or ()
         ),
         gate=decision.gate_state,
         gap=decision.gap_to_bound,

@@ -54,8 +54,11 @@ class Appends:
 
     def add(self, name: str, values: Sequence[Any]) -> None:
         """Put a row off: the values that the statement binds, in its order, each once."""
-        self._waiting.setdefault(name, []).append(values)
-        self._tables.add(APPENDS[name])
+        if name in self._waiting:
+            self._waiting[name].append(values)
+        else:
+            self._waiting[name] = [values]
+            self._tables.add(APPENDS[name])
 
     def drop(self) -> None:
         """Forget what is put off: its transaction is taken back."""

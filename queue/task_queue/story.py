@@ -67,7 +67,8 @@ def packed_detail(detail: Detail | None) -> bytes | None:
 
 def ending(outcome: Outcome, start: EventRow | None) -> Detail:
     """Return the detail of an end; what the attempt's start has said already is left out."""
-    if start is None or start.what != Event.STARTED or _place_of(start) != _place_in(outcome):
+    place = _place_in(outcome)
+    if start is None or start.what != Event.STARTED or not any(place) or _place_of(start) != place:
         return Detail(outcome=outcome)
     return Detail(outcome=msgspec.structs.replace(outcome, **_NOWHERE), is_as_started=True)
 

@@ -199,11 +199,11 @@ class Transaction:
         """Queue a row; a coalescing key takes the place of the older rows with that key."""
         if coalesce:
             self.retract(lane, coalesce)
-        seq = self.book.outbox_seq.get(lane, 0) + 1
-        self.book.outbox_seq[lane] = seq
-        self.book.outbox[lane] = self.book.outbox.get(lane, 0) + 1
-        row_class = class_of(kind)
-        self.book.by_class[row_class] = self.book.held(row_class).plus(Amount(1, len(body)))
+        book, row_class = self.book, class_of(kind)
+        seq = book.outbox_seq[lane] = book.outbox_seq.get(lane, 0) + 1
+        book.outbox[lane] = book.outbox.get(lane, 0) + 1
+        rows, size_bytes = book.by_class.get(row_class, _NOTHING)
+        book.by_class[row_class] = Amount(rows + 1, size_bytes + len(body))
         self.tables.append_outbox(OutboxRow(lane, seq, kind, key, coalesce, body, row_class))
         return seq
 
@@ -265,6 +265,7 @@ class Transaction:
         return None
 
 
+_NOTHING = Amount()
 #: How a task ends that counts as a loss, and under which reason.
 _LOST = {State.DEAD: "dead_lettered", State.EXPIRED: "expired"}
 

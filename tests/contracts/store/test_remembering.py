@@ -189,3 +189,18 @@ def test_the_window_is_longer_than_the_longest_outage_at_ten_tasks_a_second() ->
 
     assert limits.remember_s > OUTAGE_S
     assert limits.keep_ended + limits.remember_ended >= 259_200, "72 h at one task a second, by count alone"
+
+
+def test_records_are_forgotten_together_once_a_hundredth_too_many_have_gathered(opener: OpenStore) -> None:
+    q = QueueDriver(opener, limits=msgspec.structs.replace(ROOMY, keep_ended=200))
+    kept: list[int] = []
+    for ended in (201, 1, 3):
+        for _ in range(ended):
+            q.enqueue()
+        q.drain()
+        q.clock.advance(1)
+        q.one(Advance())
+        kept.append(q.store.depth().by_state[State.DONE])
+
+    assert kept == [201, 200, 200]
+    q.store.close()
