@@ -48,7 +48,7 @@ def take_answer(turn: Turn, operation: Operation, answer: Answer, decide: Decide
     """Bring the window in line with what the store did (or refused to do)."""
     match operation, answer:
         case Enqueue(), Enqueued():  # the most frequent one by far
-            _enqueued(turn, operation, answer)
+            _enqueued(turn, operation)
         case Claim(), Claimed():
             _claimed(turn, answer, decide, limit=operation.limit)
         case Advance(), Advanced():
@@ -70,10 +70,10 @@ def take_answer(turn: Turn, operation: Operation, answer: Answer, decide: Decide
         case Replay(), Changed():
             turn.state.want_claim = True
             _notify(turn, answer)
-        case _, Changed():
-            _notify(turn, answer)
-        case Return(), Refused():
-            turn.state.count(f"returns_{answer.reason}")
+        case _, Changed() as changed:
+            _notify(turn, changed)
+        case Return(), Refused(reason=reason):
+            turn.state.count(f"returns_{reason}")
         case _:
             pass
 
@@ -144,7 +144,7 @@ def _left(turn: Turn, operation: Operation, answer: Answer) -> None:
             _fail_too_large(turn, operation, answer)
             return
         case Refused(reason="full"):
-            _keep_for_later(turn, operation, answer)
+            _keep_for_later(turn, operation)
             return
         case Refused():
             state.count(f"refused_{answer.reason}")
@@ -163,14 +163,14 @@ def _fail_too_large(turn: Turn, operation: Finish, answer: Refused) -> None:
     commit(turn, Fail(task_id=operation.task_id, fence=operation.fence, outcome=failed, may_retry=False))
 
 
-def _keep_for_later(turn: Turn, operation: Operation, answer: Refused) -> None:
+def _keep_for_later(turn: Turn, operation: Operation) -> None:
     """The queue's cap leaves no room for a report: treat it as a disk that refuses, until there is room."""
     turn.state.count("refused_full")
     turn.state.storage.deferred.append(operation)
     turn.state.storage.deferred_until = turn.uptime_s + turn.state.limits.full_retry_s
 
 
-def _enqueued(turn: Turn, operation: Enqueue, answer: Enqueued) -> None:
+def _enqueued(turn: Turn, operation: Enqueue) -> None:
     turn.state.want_claim = True
     task = operation.task
     for due in (task.delay_s, task.expires_after_s, operation.lease_s):
