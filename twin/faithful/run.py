@@ -120,6 +120,7 @@ def whereabouts(node: Node, task_id: TaskId) -> str:
 
 
 def report_of(stage: Stage, lost: int, log_hash: str, wall_s: float) -> Report:
+    """Return what a run came to.  lost: tasks that were accepted and are nowhere; wall_s: its real time."""
     witness = stage.witness
     return Report(
         scenario=stage.scenario.name,
