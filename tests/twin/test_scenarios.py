@@ -17,9 +17,9 @@ from twin.scenario.faults import Fault
 from twin.scenario.language import load_scenario, parse_scenario
 from twin.scenario.library import find, names
 
-#: Hours of many nodes: `skerry twin run` for them, and a small form of the outage has a test of its own.
-LONG = ("away-in-a-round", "outage-2h", "outage-72h")
-SMALL = tuple(name for name in names() if name not in LONG)
+#: Hours and days of many nodes: `skerry twin run` for them; their small forms have tests of their own.
+LONG_S = 4500.0
+SMALL = tuple(name for name in names() if find(name).load_s <= LONG_S)
 
 
 @pytest.mark.parametrize("name", SMALL)

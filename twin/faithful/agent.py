@@ -119,6 +119,8 @@ class Node:
         self._runner = runner
         self.is_powered = True
         self.has_lost_power = False
+        #: Called once, with the next commit on the disk, before anybody hears of it.
+        self.after_commit: Callable[[], None] | None = None
         self._behave, self._effect, self._remote, self._child = behave, effect, remote, child
         self._rng = world.rng(f"node {plan.name}")
         self._profile = RememberedProfile()
@@ -201,7 +203,7 @@ class Node:
             self.home / "queue.db", now=clock.now(), wall_s=clock.wall_s, reports=True, limits=limits
         )
         self.writer = VirtualWriter(store, clock, loop)
-        self.writer.committed = lambda ops, answers: self.committed(self, ops, answers)
+        self.writer.committed = self._saw_commit
         self.writer.refuses = lambda: self.disk_refuses
         if self.power is not None:
             self.writer.is_off = lambda power=self.power: power.is_off  # type: ignore[misc]
@@ -237,6 +239,12 @@ class Node:
             enrolment=self.enrolment,
             key=self.key,
         )
+
+    def _saw_commit(self, operations: Sequence[Operation], answers: Sequence[Answer]) -> None:
+        self.committed(self, operations, answers)
+        after, self.after_commit = self.after_commit, None
+        if after is not None:
+            after()
 
     def _executors(self) -> dict[tuple[str, str], EmulatedExecutor]:
         return {

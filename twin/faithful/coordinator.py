@@ -61,6 +61,8 @@ class Cloud:
         self.starts = 0
         self.may_run = True  #: False: it runs in another process
         self._pressed_s: float | None = None
+        #: Called once, with the next commit on the disk, before anybody hears of it.
+        self.after_commit: Callable[[], None] | None = None
         #: Makes what works beside the core on contents, rounds and rollouts, where a scenario has any.
         self.make_office: Callable[[Cloud], WorldOffice] | None = None
         self.office: WorldOffice | None = None
@@ -133,6 +135,11 @@ class Cloud:
             runtime = self.runtime
             self.process.loop.call_soon(lambda: runtime.post(event))
 
+    def _saw_commit(self) -> None:
+        after, self.after_commit = self.after_commit, None
+        if after is not None:
+            after()
+
     def _assemble(self) -> Runtime:
         loop, clock = self.process.loop, self.machine
         assert loop is not None
@@ -150,6 +157,7 @@ class Cloud:
         )
         self.core = core
         self.thread = VirtualCoreThread(core, self.ledger, clock, loop)
+        self.thread.committed = self._saw_commit
         self.transport = LoopTransport(self.world.network, loop, client_id=self.client_id)
         runtime = WatchedRuntime(
             msgspec.structs.replace(settings, fleet=self.fleet),

@@ -26,14 +26,18 @@ def draw_scenario(rng: Random, name: str) -> Scenario:
     load_s = rng.choice((15.0, 30.0, 60.0))
     has_npu = any("npu" in group.devices for group in groups)
     loads = tuple(_load(rng, load_s, has_npu=has_npu) for _ in range(rng.randint(1, 3)))
-    troubles = tuple(_fault(rng, groups, load_s) for _ in range(rng.randint(1, 5)))
+    troubles = tuple(_fault(rng, groups, load_s) for _ in range(rng.randint(1, 4)))
+    theme = rng.choice(_THEMES)
+    if theme is not None and has_npu:
+        load, more = theme(rng, load_s)
+        loads, troubles = (*loads[:2], *load), (*troubles[:2], *more)
     has_clone = any(isinstance(trouble, faults.Clone) for trouble in troubles)
     return check_scenario(
         Scenario(
             name=name,
             load_s=load_s,
             settle_s=SETTLE_AFTER_CLONES_S if has_clone else SETTLE_S,
-            coordinator=CoordinatorPart(lease_s=rng.choice((10.0, 30.0, 900.0))),
+            coordinator=CoordinatorPart(lease_s=rng.choice((10.0, 10.0, 30.0, 900.0))),
             group=groups,
             load=loads,
             fault=troubles,
@@ -107,7 +111,7 @@ def _power(rng: Random, who: str, for_s: float, when: _When) -> faults.Fault:
 
 def _step(rng: Random, who: str, for_s: float, when: _When) -> faults.Fault:
     by_s = rng.choice((3600.0, -3600.0, 6.3e8, 40.0))
-    return faults.ClockStep(**when, on=who, by_s=by_s, coordinator=rng.random() < 0.5)
+    return faults.ClockStep(**when, on=who, by_s=by_s, coordinator=rng.random() < 0.7)
 
 
 def _clone(rng: Random, who: str, for_s: float, when: _When) -> faults.Fault:
@@ -116,12 +120,12 @@ def _clone(rng: Random, who: str, for_s: float, when: _When) -> faults.Fault:
 
 def _kill(rng: Random, who: str, for_s: float, when: _When) -> faults.Fault:
     down_s = round(rng.choice((0.1, 2.0, 30.0)) * rng.uniform(0.5, 1.5), 2)
-    return faults.AgentKill(**_spaced(when, down_s), on=who, down_s=down_s)
+    return faults.AgentKill(**_spaced(when, down_s), on=who, down_s=down_s, in_commit=rng.random() < 0.5)
 
 
 def _cloud_kill(rng: Random, who: str, for_s: float, when: _When) -> faults.Fault:
     down_s = round(rng.choice((0.2, 5.0)) * rng.uniform(0.5, 1.5), 2)
-    return faults.CoordinatorKill(**_spaced(when, down_s), down_s=down_s)
+    return faults.CoordinatorKill(**_spaced(when, down_s), down_s=down_s, in_commit=rng.random() < 0.5)
 
 
 def _throttle(rng: Random, who: str, for_s: float, when: _When) -> faults.Fault:
@@ -164,3 +168,54 @@ def _once(when: _When) -> _When:
 
 def _spaced(when: _When, down_s: float) -> _When:
     return {**when, "every_s": round(down_s + 1.0 + when["spread_s"], 1)}
+
+
+_Theme = Callable[[Random, float], tuple[tuple[Load, ...], tuple[faults.Fault, ...]]]
+
+
+def _takeover(rng: Random, load_s: float) -> tuple[tuple[Load, ...], tuple[faults.Fault, ...]]:
+    """A node works on for others while it is cut off for longer than its leases."""
+    work = Load(on="home", rate_per_s=0.4, for_s=10.0, runtime_s=(5.0, 30.0), needs="npu", retries=2)
+    kind = rng.choice((faults.Cut, faults.Partition, faults.Mute))
+    return (work,), (
+        kind(at_s=round(rng.uniform(3.0, 12.0), 1), for_s=rng.choice((25.0, 40.0)), on="some:1"),
+    )
+
+
+def _restarts_over_slow_wires(
+    rng: Random, load_s: float
+) -> tuple[tuple[Load, ...], tuple[faults.Fault, ...]]:
+    """Agents are back before the word of their end has arrived."""
+    wire = faults.Wire(at_s=0.0, for_s=load_s, delay_s=(0.1, 2.0), reordering=True)
+    kill = faults.AgentKill(at_s=2.0, down_s=0.1, times=6, every_s=load_s / 8, spread_s=2.0)
+    return (), (wire, kill)
+
+
+def _kills_while_commands_come(
+    rng: Random, load_s: float
+) -> tuple[tuple[Load, ...], tuple[faults.Fault, ...]]:
+    """Work goes out and its ends come home while both sides die in their commits."""
+    work = Load(on="home", rate_per_s=1.0, needs="npu", effect=rng.choice(("idempotent", "at_most_once")))
+    who = rng.choice(("home", "all"))
+    kill = faults.AgentKill(
+        at_s=1.0, down_s=0.5, times=8, every_s=load_s / 9, spread_s=1.0, on=who, in_commit=True
+    )
+    return (work,), (kill,)
+
+
+def _clocks(rng: Random, load_s: float) -> tuple[tuple[Load, ...], tuple[faults.Fault, ...]]:
+    """Wall clocks jump while leases are held and times run."""
+    work = Load(
+        on="home", rate_per_s=0.4, for_s=15.0, runtime_s=(2.0, 10.0), needs="npu", expires_after_s=120.0
+    )
+    step = faults.ClockStep(at_s=rng.uniform(5.0, 12.0), by_s=rng.choice((3600.0, -3600.0)), coordinator=True)
+    return (work,), (step,)
+
+
+_THEMES: tuple[_Theme | None, ...] = (
+    None,
+    _takeover,
+    _restarts_over_slow_wires,
+    _kills_while_commands_come,
+    _clocks,
+)

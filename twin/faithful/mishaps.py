@@ -11,11 +11,14 @@ from cloud_coordinator.core.events import NodeReleased
 from skerry.transport.memory import Faults
 from skerry.transport.settings import MqttSettings
 from twin.faithful.agent import Node
+from twin.faithful.coordinator import Cloud
 from twin.faithful.staging import LOAD_BEGINS_S, PATIENCE_S, Stage
 from twin.scenario import faults
 from twin.scenario.language import select
 
 Ends = Callable[[], None]
+#: A kill "in a commit" falls on one of the next so many.
+SOME_COMMITS = 6
 #: Both ends of a connection notice that the other is silent: MQTT 5, 3.1.2.10 (one and a half intervals).
 NOTICED_S = 1.5 * MqttSettings().keepalive_s
 
@@ -51,9 +54,7 @@ def _end(stage: Stage, fault: faults.Fault, ends: list[Ends], nodes: list[Node])
     stage.note("fault", f"{type(fault).__name__} ends")
     for end in ends:
         end()
-    for node in nodes:
-        if stage.is_in_touch(node):
-            stage.measures.restored(node)
+    _over(stage, nodes)
 
 
 def _start(stage: Stage, fault: faults.Fault, nodes: list[Node]) -> list[Ends]:
@@ -67,11 +68,15 @@ def _start(stage: Stage, fault: faults.Fault, nodes: list[Node]) -> list[Ends]:
             stage.cloud.press(fault.retry_after_s)
             return [lambda: stage.cloud.press(None)]
         case faults.CoordinatorKill():
-            stage.cloud.kill()
-            return [lambda: None if stage.cloud.runtime else stage.cloud.start()]
+            _kill_cloud(stage, fault)
+            return []
         case faults.ClockStep():
             for machine in [node.machine for node in nodes] + [stage.cloud.machine] * fault.coordinator:
                 machine.step_wall(fault.by_s)
+            return []
+        case faults.AgentKill():
+            for node in nodes:
+                _kill(stage, fault, node)
             return []
         case faults.PowerCut():
             for node in nodes:
@@ -91,8 +96,6 @@ def _at_node(stage: Stage, fault: faults.Fault, node: Node) -> Ends:
             return _listed(stage.world.network.deaf, node)
         case faults.Mute():
             return _listed(stage.world.network.mute, node)
-        case faults.AgentKill():
-            return _kill(stage, node)
         case faults.SlowDisk():
             return node.slow_down(fault.commit_s)
         case faults.DiskFull():
@@ -170,14 +173,64 @@ def _wire(stage: Stage, fault: faults.Wire) -> Ends:
     return end
 
 
-def _kill(stage: Stage, node: Node) -> Ends:
-    node.kill()
-    return lambda: _start_again(stage, node)
+def _kill(stage: Stage, fault: faults.AgentKill, node: Node) -> None:
+    world = stage.world
+
+    def now() -> None:
+        stage.note(node.name, "is killed")
+        node.kill()
+        world.at(world.now_s() + fault.down_s, lambda: _start_again(stage, node))
+
+    if fault.in_commit:
+        _after_some_commits(stage, node, now)
+    else:
+        now()
+
+
+def _after_some_commits(stage: Stage, process: Node | Cloud, then: Ends) -> None:
+    """Do something with one of the next commits on the disk, and nothing of it told."""
+    left = stage.world.rng(f"commits {stage.world.now_s()}").randint(1, SOME_COMMITS)
+
+    def count() -> None:
+        nonlocal left
+        left -= 1
+        if left:
+            process.after_commit = count
+        else:
+            stage.world.at(stage.world.now_s(), then)
+
+    process.after_commit = count
+
+
+def _kill_cloud(stage: Stage, fault: faults.CoordinatorKill) -> None:
+    world, cloud = stage.world, stage.cloud
+
+    def now() -> None:
+        stage.note("coordinator", "is killed")
+        cloud.kill()
+        world.at(world.now_s() + fault.down_s, again)
+
+    def again() -> None:
+        if cloud.runtime is None:
+            cloud.start()
+            _over(stage, list(stage.nodes.values()))
+
+    if fault.in_commit:
+        _after_some_commits(stage, cloud, now)
+    else:
+        now()
 
 
 def _start_again(stage: Stage, node: Node) -> None:
     if node.agent is None and node.is_powered:
         stage.start(node)
+        _over(stage, [node])
+
+
+def _over(stage: Stage, nodes: list[Node]) -> None:
+    for node in nodes:
+        if stage.is_in_touch(node):
+            stage.measures.restored(node)
 
 
 def _cut_power(stage: Stage, fault: faults.PowerCut, node: Node) -> None:

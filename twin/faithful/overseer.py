@@ -47,11 +47,14 @@ class Overseer:
         self._lease_s, self._pause_s = lease_s, state_interval_s
         self._heard_s: dict[str, float] = {}
         self._placed: dict[str, LedgerTask] = {}
-        self._holds: dict[str, frozenset[str]] = {}  #: node → what it holds, if that is the last it said
+        #: Node → what it holds and when it said so, if that is the last it said.
+        self._holds: dict[str, tuple[float, frozenset[str]]] = {}
         self._times: Counter[str] = Counter()  #: open task → placements
         self.most_placements = 0
         self.statuses: dict[str, set[str]] = {}  #: node → what it was called
         self.sheddings = 0
+        #: Node, epoch of its store, lane → up to where the ledger holds it.
+        self.marks: dict[tuple[str, str, Lane], int] = {}
         #: Called with a node and lane whose rows were taken, and up to which.
         self.marked: Callable[[str, Lane, int], None] = lambda node, lane, upto: None
 
@@ -61,7 +64,7 @@ class Overseer:
             return
         self._heard_s[event.node] = self._now_s()
         if event.kind == _STATE:
-            self._holds[event.node] = frozenset(_read_holds(event.body).holds)
+            self._holds[event.node] = (self._now_s(), frozenset(_read_holds(event.body).holds))
         elif event.kind == _ROWS:
             self._holds.pop(event.node, None)  # they may say that it has let go of something
 
@@ -101,10 +104,10 @@ class Overseer:
     def _taken_from(self, node: str, task_id: str) -> None:
         """A node in touch has let go of it itself; a silent one must have been silent for its lease."""
         silent_s = self._now_s() - self._heard_s.get(node, 0.0)
-        if silent_s <= 3 * self._pause_s and task_id in self._holds.get(node, ()):
-            self._violated(
-                6, node, f"taken from it, though it holds it and was heard {silent_s:.1f} s ago", task_id
-            )
+        said_s, holds = self._holds.get(node, (0.0, frozenset()))
+        if task_id in holds and self._now_s() - said_s <= 1.5 * self._pause_s:
+            what = f"taken from it, though it said {self._now_s() - said_s:.1f} s ago that it holds it"
+            self._violated(6, node, what, task_id)
         if 3 * self._pause_s < silent_s < self._lease_s - 2 * self._pause_s:
             what = f"taken from it after {silent_s:.1f} s of silence, its lease is {self._lease_s:g} s"
             self._violated(6, node, what, task_id)
@@ -137,6 +140,7 @@ class WatchedLedger(SqliteLedger):
     def put_mark(self, node: str, epoch: str, lane: Lane, mark: Mark) -> None:
         """See Ledger."""
         super().put_mark(node, epoch, lane, mark)
+        self._overseer.marks[node, epoch, lane] = mark.upto
         if mark.upto:
             self._overseer.marked(node, lane, mark.upto)
 

@@ -151,6 +151,7 @@ class VirtualCoreThread(CoreThread):
         self._is_syncing = False
         self._is_dead = False
         self.commit_s: Callable[[], float] = lambda: COMMIT_S
+        self.committed: Callable[[], None] = lambda: None  #: called with each commit
         self.also_waiting = 0  #: emulated: jobs of others that the core would have to do first
         self.crashed = asyncio.Event()
 
@@ -199,3 +200,4 @@ class VirtualCoreThread(CoreThread):
         group, self._queue = list(self._queue), deque()
         if group and not self._is_dead:
             self._loop.call_later(ANSWER_S, self._deliver, self._commit(group))
+            self.committed()

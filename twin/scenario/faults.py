@@ -75,15 +75,23 @@ class Throttle(_Fault, frozen=True, kw_only=True, tag="throttle"):
 
 
 class CoordinatorKill(_Fault, frozen=True, kw_only=True, tag="coordinator_kill"):
-    """The coordinator is killed, and started again on its ledger."""
+    """The coordinator is killed, and started again on its ledger.
+
+    in_commit: with one of the next commits on its disk, before anybody has heard of it.
+    """
 
     down_s: Seconds = 5.0
+    in_commit: bool = False
 
 
 class AgentKill(_Fault, frozen=True, kw_only=True, tag="agent_kill"):
-    """Agents are killed, and started again on their disks."""
+    """Agents are killed, and started again on their disks.
+
+    in_commit: with one of the next commits on the disk, before anybody has heard of it.
+    """
 
     down_s: Seconds = 2.0
+    in_commit: bool = False
 
 
 class PowerCut(_Fault, frozen=True, kw_only=True, tag="power_cut"):
