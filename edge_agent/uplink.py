@@ -383,12 +383,9 @@ class Uplink:
         if store.epoch == self._birth.store_epoch:
             return False
         log.warning("the queue goes on in a fresh store; the coordinator is told")
-        self._birth = msgspec.structs.replace(
-            self._birth, store_epoch=store.epoch, salvaged_from=store.salvaged_from
-        )
-        self._perform(
-            self._link.change_store(store.epoch, store.salvaged_from, store.heads, self._clock.now())
-        )
+        epoch, before = store.epoch, store.salvaged_from
+        self._birth = msgspec.structs.replace(self._birth, store_epoch=epoch, salvaged_from=before)
+        self._perform(self._link.change_store(epoch, before, store.heads, self._clock.now()))
         return True
 
     async def _tick(self) -> None:

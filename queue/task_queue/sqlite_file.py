@@ -19,7 +19,7 @@ from skerry.database import (
     upgrade,
 )
 from skerry.errors import StorageFailed
-from task_queue.limits import CHECKPOINT_BYTES, Synchronous
+from task_queue.limits import Limits
 from task_queue.migrations import schema
 from task_queue.page_size import settings_of_new
 from task_queue.remains import MARK
@@ -38,13 +38,9 @@ _WAL_LIMIT_BYTES = 16 * 1024 * 1024
 _INDEX_BYTES = 32 * 1024
 
 
-def open_writer(
-    path: Path, *, max_bytes: int, synchronous: Synchronous = "full", checkpoint_bytes: int = CHECKPOINT_BYTES
-) -> apsw.Connection:
+def open_writer(path: Path, limits: Limits) -> apsw.Connection:
     """Return the one connection that writes and checkpoints, with the schema brought up to date.
 
-    checkpoint_bytes: the log is written into the file when it is longer than this.
-    synchronous: with "full" an acknowledged commit survives a power cut; "normal" forgets the last ones.
     Raises StoreTooNew for a newer schema (the file is not touched) and StorageFailed.
     """
     refuse_without_index_room(path)
@@ -57,13 +53,13 @@ def open_writer(
                 for setting in settings_of_new():
                     db.execute(setting).fetchall()
             db.execute("PRAGMA journal_mode = WAL")
-            configure(db, (f"synchronous = {synchronous.upper()}", *_SETTINGS))
+            configure(db, (f"synchronous = {limits.synchronous.upper()}", *_SETTINGS))
             _fill_index(path)
             db.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT_BYTES}")
-            db.execute(f"PRAGMA wal_autocheckpoint = {max(1, checkpoint_bytes // page_size(db))}")
+            db.execute(f"PRAGMA wal_autocheckpoint = {max(1, limits.checkpoint_bytes // page_size(db))}")
             mark_version(db, len(steps))
             held = pragma(db, "page_count")
-            most = max_bytes // page_size(db)
+            most = limits.max_bytes // page_size(db)
             # What a larger cap let in must have room to end: a tenth more than it takes now.
             db.execute(f"PRAGMA max_page_count = {most if held < most else held + max(1, most // 10)}")
         except BaseException:

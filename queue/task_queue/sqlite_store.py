@@ -118,12 +118,7 @@ class SqliteStore:
         return store
 
     def _connect(self) -> None:
-        self._db = sqlite_file.open_writer(
-            self._path,
-            max_bytes=self._limits.max_bytes,
-            synchronous=self._limits.synchronous,
-            checkpoint_bytes=self._limits.checkpoint_bytes,
-        )
+        self._db = sqlite_file.open_writer(self._path, self._limits)
         try:
             self._tables = SqliteTables(self._db)
             self._own.attach(self._db)

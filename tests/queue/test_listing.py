@@ -11,7 +11,7 @@ import pytest
 
 from skerry.testing import a_task
 from task_queue import listing, sqlite_file
-from task_queue.limits import MIB
+from task_queue.limits import MIB, Limits
 from task_queue.operations import Enqueue, Park
 from task_queue.store import TaskFilter
 from task_queue.task import State
@@ -28,7 +28,7 @@ ANSWERED: list[tuple[dict[str, Any], str]] = [
 
 
 def plan_of(folder: Path, task_filter: TaskFilter) -> list[str]:
-    db = sqlite_file.open_writer(folder / "queue.db", max_bytes=MIB)
+    db = sqlite_file.open_writer(folder / "queue.db", Limits(max_bytes=MIB))
     sql, values = listing.statement(listing.index_for(task_filter)), listing.values_of(task_filter, set())
     plan = [str(row[3]) for row in db.execute(f"EXPLAIN QUERY PLAN {sql}", values)]
     db.close()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from task_queue import sqlite_file
-from task_queue.limits import MIB
+from task_queue.limits import MIB, Limits
 from task_queue.queries import statements
 
 #: Statement → the index that must answer it. For people and checks only, so absent: list_tasks, count_*.
@@ -55,7 +55,7 @@ Plan = Callable[[str], list[str]]
 
 @pytest.fixture
 def plan(tmp_path: Path) -> Iterator[Plan]:
-    db = sqlite_file.open_writer(tmp_path / "queue.db", max_bytes=MIB)
+    db = sqlite_file.open_writer(tmp_path / "queue.db", Limits(max_bytes=MIB))
 
     def explain(name: str) -> list[str]:
         sql = statements()[name]

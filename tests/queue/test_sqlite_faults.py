@@ -237,7 +237,7 @@ def test_a_reader_in_a_long_transaction_blocks_no_commit(tmp_path: Path) -> None
 
 
 def test_the_settings_that_durability_rests_on_are_in_force(tmp_path: Path) -> None:
-    db = sqlite_file.open_writer(tmp_path / "queue.db", max_bytes=MIB)
+    db = sqlite_file.open_writer(tmp_path / "queue.db", Limits(max_bytes=MIB))
     settings = {
         name: db.pragma(name)
         for name in (

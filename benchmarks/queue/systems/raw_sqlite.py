@@ -16,6 +16,7 @@ import apsw
 import msgspec
 
 from benchmarks.queue.systems.skerry_store import LIMITS, SkerryQueue
+from task_queue.limits import Limits
 from task_queue.sqlite_file import open_writer
 
 _READY = "SELECT seq FROM task WHERE state = 'ready' ORDER BY priority DESC, turn LIMIT ?"
@@ -43,7 +44,7 @@ class Adapter:
         if not path.exists():
             pattern.write_bytes(msgspec.msgpack.encode(_pattern(directory)))
         self._pattern: dict[str, Any] = msgspec.msgpack.decode(pattern.read_bytes())
-        self._db = open_writer(path, max_bytes=LIMITS.max_bytes)
+        self._db = open_writer(path, Limits(max_bytes=LIMITS.max_bytes))
         names = ", ".join(f'"{name}"' for name in self._pattern)
         marks = ", ".join(f":{name}" for name in self._pattern)
         self._insert = f"INSERT INTO task ({names}) VALUES ({marks})"
