@@ -168,7 +168,7 @@ class AppendOutbox(_Value, frozen=True, kw_only=True):
 class TrimOutbox(_Value, frozen=True, kw_only=True):
     """The other side's application has committed everything of `lane` up to `upto`.
 
-    epoch: of the store whose numbers these are; another store has given them to other rows. Empty: this one's.
+    epoch: of the store whose numbers these are, since another one gave them to other rows; empty: this one's.
     """
 
     lane: Lane
