@@ -33,6 +33,9 @@ from twin.scenario.language import Scenario, names_of
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
 
+#: Workers that nobody can reach are looked at again after this, seconds: how far they are is to be seen.
+LONGEST_WINDOW_S = 900.0
+
 
 def run_in_shards(
     scenario: Scenario,
@@ -199,7 +202,7 @@ class _First:
         until_s = max(at_s + LOOKAHEAD_S, worker.until_s)
         network = self.world.network
         if all(network.is_cut_off(client_id) for client_id in worker.client_ids):
-            until_s = max(until_s, self._next_moment())
+            until_s = max(until_s, min(self._next_moment(), at_s + LONGEST_WINDOW_S))
         return min(until_s, nextafter(self.end_s, inf))
 
     def _next_moment(self) -> float:
