@@ -26,8 +26,6 @@ from twin.faithful.exhaustive_values import Bounds
 
 #: What a planted bug is looked for with.
 PLANTED = ("--depth", "3", "--faults", "1", "--seconds", "20")
-#: A bug counts as found when it is within so many seconds.
-FOUND_WITHIN_S = 60.0
 
 
 def check_planted(patch: Path) -> dict[str, Any]:

@@ -15,6 +15,8 @@ from skerry.link import events as happened
 from skerry.link.sender import StreamSender
 from task_queue import attempts, memory_store
 from task_queue.task import Event, State
+from tests.chaos.exhaustive import check_planted
+from tests.twin.planting import PATCHES
 from twin.faithful.exhaustive_run import check_tasks
 from twin.faithful.exhaustive_setting import TASKS
 from twin.faithful.exhaustive_values import Bounds, Checked
@@ -136,6 +138,16 @@ def test_a_planted_bug_is_found_with_the_way_there(
     assert checked.broken.startswith(law)
     assert checked.trace
     assert checked.states < 10_000
+
+
+@pytest.mark.parametrize("name", ["attempt-under-an-old-fence", "running-for-ever-after-a-restart"])
+def test_a_patch_to_the_product_is_found(name: str) -> None:
+    (patch,) = [patch for patch in PATCHES if patch.stem == name]
+
+    found = check_planted(patch)
+
+    assert found["found"].startswith("law "), found
+    assert found["states"] < 1000
 
 
 def test_the_trace_of_an_early_acknowledgement_ends_with_the_fault(monkeypatch: Patch) -> None:

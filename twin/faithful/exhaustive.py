@@ -181,7 +181,7 @@ class Search:
         done = self._done(world, choice)
         flight = list(world.flight)
         if choice.told[0] == "hear" and not choice.is_kept:
-            flight.remove(choice.told[1])
+            flight.remove(int(choice.told[1]))
         if choice.told[0] == "crash" and choice.place == CLOUD:
             flight += world.kept
         submitted = world.submitted + (choice.told[0] == "submit")
