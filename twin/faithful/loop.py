@@ -216,7 +216,5 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
 def _end(task: asyncio.Task[Any]) -> None:
     """Unwind a coroutine now, not when memory is collected: what it does on its way out reaches nothing."""
-    job = task.get_coro()
-    if job is not None:
-        with suppress(RuntimeError):  # one that goes on waiting, or is the one that ends its own process
-            job.close()
+    with suppress(RuntimeError):  # one that goes on waiting, or is the one that ends its own process
+        task.get_coro().close()

@@ -105,6 +105,8 @@ class Witness:
                         self._ended(node, task_id, State.EXPIRED, was)
                     for task_id, was in answer.given_up:
                         self._ended(node, task_id, State.UNKNOWN, was)
+                case _:
+                    pass  # it ends nothing
             if isinstance(operation, TrimOutbox):
                 self._trimmed(node, operation)
 

@@ -21,7 +21,8 @@ MODEL = model_of(a_model_task())
 
 
 def view_of(world: World, device_id: str) -> DeviceView:
-    (found,) = (v for v in world.core.state.view(world.clock.uptime_s).devices if v.device.device_id == device_id)
+    devices = world.core.state.view(world.clock.uptime_s).devices
+    (found,) = (view for view in devices if view.device.device_id == device_id)
     return found
 
 
