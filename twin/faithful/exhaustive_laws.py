@@ -157,6 +157,8 @@ def broken_between(
                     f"law 2: {name} has let {lane} rows go up to {facts.trimmed[lane]}, "
                     f"the ledger holds {held}"
                 )
+            if facts.waiting[lane] != facts.heads[lane] - facts.trimmed[lane]:
+                yield f"law 2: {lane} rows are gone from the middle of the outbox of {name}"
             if cloud.trimmed[name, lane] > facts.marks[lane]:
                 yield (
                     f"law 2: the ledger has let {lane} commands for {name} go up to "
