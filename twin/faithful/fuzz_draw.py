@@ -16,6 +16,8 @@ from twin.scenario.language import CoordinatorPart, Group, Load, Scenario, check
 _When = dict[str, Any]  #: what all faults share
 #: Tasks of one scenario, at most, roughly.
 MOST_TASKS = 60
+#: Of one load at one node: what one device can do in time, after all that goes wrong. Seconds.
+MOST_WORK_S = 80.0
 #: After load and faults: births are said again after a minute at most, quarantined nodes after five.
 SETTLE_S, SETTLE_AFTER_CLONES_S = 330.0, 700.0
 
@@ -52,8 +54,8 @@ def _groups(rng: Random) -> tuple[Group, ...]:
 
 
 def _load(rng: Random, load_s: float, *, has_npu: bool) -> Load:
-    tasks = rng.randint(3, MOST_TASKS // 3)
     longest_s = rng.choice((0.5, 2.0, 20.0))
+    tasks = min(rng.randint(3, MOST_TASKS // 3), int(MOST_WORK_S / longest_s))
     is_short_of_time = longest_s > 5.0 and rng.random() < 0.5
     return Load(
         on=rng.choice(("all", "home")),

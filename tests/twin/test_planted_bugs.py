@@ -1,0 +1,64 @@
+"""The search finds bugs that are planted in the product; a patch that does not apply any more says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.twin.planting import PATCHES, apply_patch, copy_product, search
+
+#: Found soon enough for every run of the tests, in so many scenarios at most; the others take minutes.
+SOON = {
+    "acknowledged-before-commit": 3,
+    "acknowledged-by-the-socket": 3,
+    "attempt-under-an-old-fence": 20,
+    "leases-by-the-wall-clock": 20,
+    "mark-moved-though-nothing-was-applied": 10,
+    "no-fence-at-commit": 20,
+    "once-only-tried-again": 20,
+    "report-apart-from-the-end": 20,
+    "requests-not-recognised": 10,
+    "running-for-ever-after-a-restart": 10,
+    "trimmed-at-the-wrong-end": 20,
+}
+
+
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return copy_product(tmp_path_factory.mktemp("untouched") / "product")
+
+
+@pytest.mark.parametrize("patch", PATCHES, ids=lambda patch: patch.stem)
+def test_every_planted_bug_still_fits_the_product(patch: Path, untouched: Path) -> None:
+    assert apply_patch(patch, untouched, only_check=True) == ""
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("patch", [p for p in PATCHES if p.stem in SOON], ids=lambda patch: patch.stem)
+def test_the_search_finds_a_planted_bug(
+    patch: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = copy_product(tmp_path / "product")
+    assert apply_patch(patch, copy) == ""
+
+    found = search(copy, most=SOON[patch.stem], seconds=240, seed=1)
+
+    assert found["find"] is not None
+    with capsys.disabled():
+        law, what = found["find"]["broken"][0]["law"], found["find"]["broken"][0]["what"]
+        print(f"\n{patch.stem}: found in scenario {found['scenarios']}, law {law}: {what}")
+
+
+def test_what_is_found_is_told_so_that_it_can_be_run_again(tmp_path: Path) -> None:
+    from twin.scenario.language import parse_scenario
+
+    copy = copy_product(tmp_path / "product")
+    (patch,) = (p for p in PATCHES if p.stem == "acknowledged-before-commit")
+    assert apply_patch(patch, copy) == ""
+
+    find = search(copy, most=3, seconds=120, seed=1)["find"]
+
+    assert parse_scenario(find["scenario"]).group
+    assert find["log"]
+    assert find["broken"][0]["task_id"]
