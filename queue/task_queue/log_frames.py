@@ -2,13 +2,15 @@
 
 SQLite stops at the first frame whose checksum is wrong, and forgets every commit behind it. A power cut tears
 a log only within its last commit, of which nobody was told: each is synced before the next is written. So a
-wrong frame before the last commit is damage, and what lies behind it counts.
+wrong frame with a whole commit behind it is damage, and what lies behind it counts.
 """
 
 from __future__ import annotations
 
 import struct
+import sys
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
 HEADER_BYTES = 32
@@ -118,35 +120,43 @@ def _follow(frames: list[bytes], keys: _Keys, *, is_damaged: bool) -> Log:
     """Follow the chain of checksums through every commit, past frames that break it."""
     taken: list[Frame] = []
     ends: list[int] = []  #: how many frames are taken with each commit
-    broken: int | None = None
+    broken: list[int] = []  #: frames whose content does not fit their sum …
+    mended: list[int] = []  #: … and those that were put right
     seed = keys.seed
     for frame, following in zip(frames, [*frames[1:], b""], strict=True):
         stored, salts = _FRAME.unpack_from(frame)[4:6], _FRAME.unpack_from(frame)[2:4]
         computed = stored if seed is None else _sum_of(frame, seed, little=keys.little)
-        if salts != keys.salts and (seed is None or computed != stored):
-            break  # of an earlier use of the file, or never written
-        is_damaged = is_damaged or (salts != keys.salts)
+        if salts != keys.salts:
+            if seed is None or computed != stored:
+                break  # of an earlier use of the file, or never written
+            mended.append(len(taken))
         if computed != stored:
             repaired = _repaired(frame, computed, stored, following, little=keys.little)
-            is_damaged = is_damaged or repaired is not None
             if repaired is not None:
                 frame, stored = repaired
-            elif broken is None:
-                broken = len(taken)
+            (broken if repaired is None else mended).append(len(taken))
         seed = stored
         page, size = _FRAME.unpack_from(frame)[:2]
         taken.append(Frame(page, size, frame[FRAME_HEAD_BYTES:]))
         if size:
             ends.append(len(taken))
     upto = _last_commit(ends, broken)
-    return Log(tuple(taken[:upto]), upto > 0 and (is_damaged or (broken is not None and broken < upto)))
+    is_damaged = is_damaged or any(number < upto for number in (*broken, *mended))
+    return Log(tuple(taken[:upto]), upto > 0 and is_damaged)
 
 
-def _last_commit(ends: list[int], broken: int | None) -> int:
-    """Return how many frames count: a commit with a broken one only when another was written behind it."""
-    if broken is None or (len(ends) > 1 and broken < ends[-2]):
-        return ends[-1] if ends else 0
-    return max((end for end in ends if end <= broken), default=0)
+def _last_commit(ends: list[int], broken: list[int]) -> int:
+    """Return how many frames count: commits in front of a broken frame, and those behind whole ones.
+
+    A cut in the middle of a commit leaves broken frames, and what earlier cuts left lies behind them: only a
+    commit all of whose frames fit the ones before shows that the broken one in front of it was synced.
+    """
+    first = broken[0] if broken else sys.maxsize
+    counted = max((end for end in ends if end <= first), default=0)
+    for begin, end in pairwise(ends):
+        if begin > first and not any(begin <= number < end for number in broken):
+            counted = end
+    return counted
 
 
 def checksum(data: bytes, seed: Sum, *, little: bool) -> Sum:

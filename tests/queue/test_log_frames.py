@@ -1,0 +1,66 @@
+"""What a power cut leaves at the end of a log is no damage; what stands before a whole commit is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apsw
+import pytest
+
+from task_queue.log_frames import FRAME_HEAD_BYTES, HEADER_BYTES, read_log
+
+PAGE = 1024
+STRIDE = FRAME_HEAD_BYTES + PAGE
+COMMITS = 4
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    """Return a log of four commits, as a killed process leaves it."""
+    db = apsw.Connection(str(tmp_path / "a.db"))
+    db.execute(f"PRAGMA page_size = {PAGE}; PRAGMA journal_mode = WAL; PRAGMA wal_autocheckpoint = 0")
+    db.execute("CREATE TABLE t (x)")
+    for number in range(COMMITS):
+        db.execute("INSERT INTO t VALUES (?)", (bytes([number]) * 3000,))
+    copy = tmp_path / "copy-wal"
+    copy.write_bytes((tmp_path / "a.db-wal").read_bytes())
+    db.close()
+    return copy
+
+
+def frames(log: Path) -> list[bytes]:
+    data = log.read_bytes()
+    return [data[at : at + STRIDE] for at in range(HEADER_BYTES, len(data), STRIDE)]
+
+
+def torn(frame: bytes, *, ends_commit: bool) -> bytes:
+    """Return a frame half of which never reached the disk."""
+    size = (99).to_bytes(4, "big") if ends_commit else bytes(4)
+    return frame[:4] + size + frame[8:FRAME_HEAD_BYTES] + bytes(PAGE // 2) + frame[-PAGE // 2 :]
+
+
+def test_torn_commits_of_several_power_cuts_behind_each_other_are_no_damage(log: Path) -> None:
+    whole = frames(log)
+    sample = whole[-1]
+    left = [torn(sample, ends_commit=end) for end in (False, True, False, True, False, False, True)]
+    log.write_bytes(log.read_bytes() + b"".join(left))
+
+    found = read_log(log, PAGE)
+
+    assert not found.is_damaged
+    assert len(found.frames) == len(whole)
+
+
+def test_a_broken_frame_with_a_whole_commit_behind_it_is_damage_and_nothing_behind_is_given_up(
+    log: Path,
+) -> None:
+    whole = frames(log)
+    data = bytearray(log.read_bytes())
+    at = HEADER_BYTES + (len(whole) // 2) * STRIDE + FRAME_HEAD_BYTES
+    data[at : at + 64] = bytes(range(64))
+    log.write_bytes(data)
+
+    found = read_log(log, PAGE)
+
+    assert found.is_damaged
+    assert len(found.frames) == len(whole)
