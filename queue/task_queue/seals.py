@@ -16,8 +16,13 @@ def seal(text: bytes) -> bytes:
     return b"%s%s%d}" % (text[:-1], _SEAL, zlib.crc32(text))
 
 
-def unseal(text: bytes) -> bytes | None:
-    """Return the object, None when it is not as it was written; one without a checksum is believed."""
+def unseal(text: object) -> bytes | None:
+    """Return the object, None when it is not as it was written; one without a checksum is believed.
+
+    A flipped bit in a row's header makes a number of it, or nothing: whatever is not bytes was never written.
+    """
+    if not isinstance(text, bytes):
+        return None
     body, found, rest = text.rpartition(_SEAL)
     if not found or not rest[:-1].isdigit():
         return text
