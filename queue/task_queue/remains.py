@@ -151,9 +151,9 @@ def _said_version(raw: RawPages, named: dict[str, int], versions: Sequence[dict[
 
 
 def _guess_roots(raw: RawPages, remains: Remains, known: dict[str, Shape]) -> Remains:
-    """Find the tables that the schema does not name among the trees that nobody named."""
+    """Find the tables that the schema does not name, or names wrongly, among the trees of no known name."""
     missing = [shape for name, shape in known.items() if not remains.of(name)]
-    claimed = {1, *(remains.roots.values())}
+    claimed = {1, *(root for name, root in remains.roots.items() if name in known or name in _ENTRIES)}
     for root, pages in remains.pages.items():
         if root in claimed:
             continue
