@@ -30,6 +30,8 @@ pytestmark = [pytest.mark.chaos, pytest.mark.timeout(300)]
 
 #: A node that is busy trains after this: long enough to be cut off, or killed, in between.
 BUSY_S = 5.0
+#: The same, and twice of it, a restart between, fits into a deadline.
+SOON_S = 2.0
 
 
 def is_open(node: str, version: int) -> Callable[[RoundView], bool]:
@@ -88,10 +90,12 @@ def test_a_fixed_cohort_makes_the_same_bits_over_mqtt_as_on_the_local_grid(tmp_p
 
 
 def test_three_rounds_through_an_outage_and_two_kills(tmp_path: Path) -> None:
+    soon = plan("a", start_below_load=1e-6, patience_s=SOON_S)
     late = plan("b", is_cuttable=True, start_below_load=1e-6, patience_s=BUSY_S)
-    with running(tmp_path, plan("a"), late) as fleet:
+    with running(tmp_path, soon, late) as fleet:
         rounds = Rounds(fleet)
-        keep_busy(fleet, "b")
+        for name in ("a", "b"):
+            keep_busy(fleet, name)
         rounds("start", "--name", "r1", "--trainer", "null", "--quorum", "1", "--deadline", "15")
 
         # First: the coordinator is killed while b's answer is outstanding.
