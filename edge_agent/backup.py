@@ -24,9 +24,9 @@ from skerry.durable import sync
 from skerry.errors import BackupError, StorageFailed
 from skerry.lock import DirectoryLock
 from task_queue.backup import copy_in_use, make_ready, why_unusable
+from task_queue.damage.salvage import PROGRESS
 from task_queue.inspection import StoppedQueue, schema_known
 from task_queue.limits import Limits
-from task_queue.salvage import PROGRESS
 
 DATABASE = "queue.db"
 MANIFEST = "manifest.json"

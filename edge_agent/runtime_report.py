@@ -17,7 +17,7 @@ from skerry.documents import ContentReport, DeviceLoad, LinkReport, NodeReport, 
 from skerry.link.edge import Phase
 from skerry.messages import Birth, Lane, State
 from skerry.metrics import Metrics
-from task_queue.salvage import EPOCHS
+from task_queue.damage.salvage import EPOCHS
 from task_queue.store import Depth, Store
 from task_queue.task import State as TaskState
 

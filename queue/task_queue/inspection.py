@@ -18,7 +18,7 @@ from skerry.database import pragma, translated
 from skerry.errors import StorageFailed, StoreDamaged, StoreTooNew
 from skerry.lock import is_owned
 from skerry.sql import load_schema
-from task_queue.file_check import FileCheck
+from task_queue.damage.file_check import FileCheck
 from task_queue.queries import PACKAGE, statements
 from task_queue.recurring_row import RecurringRecord
 from task_queue.rows import Book, depth_of

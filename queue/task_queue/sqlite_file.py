@@ -19,10 +19,10 @@ from skerry.database import (
     upgrade,
 )
 from skerry.errors import StorageFailed
+from task_queue.damage.page_size import settings_of_new
+from task_queue.damage.remains import MARK
 from task_queue.limits import Limits
 from task_queue.migrations import schema
-from task_queue.page_size import settings_of_new
-from task_queue.remains import MARK
 from task_queue.watermarks import Usage
 
 #: Set on every connection. cache_size: KiB; four times as much was no faster on 60 000 tasks, and stays.

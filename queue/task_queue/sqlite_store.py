@@ -19,12 +19,12 @@ from skerry.ids import TaskId
 from skerry.messages import Lane, Row, StoreSalvaged
 from task_queue import sqlite_file
 from task_queue.ballast import Ballast
-from task_queue.damage import look
+from task_queue.damage.detection import look
+from task_queue.damage.recovery import OldStore
+from task_queue.damage.repair import Repair
 from task_queue.limits import Limits
 from task_queue.operations import Answer, Operation
-from task_queue.recovery import OldStore
 from task_queue.recurring_row import RecurringRecord
-from task_queue.repair import Repair
 from task_queue.rows import book_of, depth_of, with_room
 from task_queue.rules import is_control, perform, settle_interrupted
 from task_queue.sqlite_book import SqliteBook

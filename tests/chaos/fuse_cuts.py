@@ -34,8 +34,8 @@ from skerry.client import Client
 from skerry.endpoint import Endpoint
 from skerry.errors import SkerryError
 from skerry.task import CommandSpec, Resources, TaskSpec
+from task_queue.damage.quarantine import FOLDER as SET_ASIDE
 from task_queue.limits import Synchronous
-from task_queue.quarantine import FOLDER as SET_ASIDE
 from tests.chaos.evidence import ROOT, load_evidence, save_evidence
 
 POINTS_A_BOUT = 10

@@ -26,8 +26,8 @@ import apsw
 import msgspec
 
 from skerry.testing import ManualClock
+from task_queue.damage.quarantine import FOLDER as SET_ASIDE
 from task_queue.limits import Limits, Synchronous
-from task_queue.quarantine import FOLDER as SET_ASIDE
 from task_queue.sqlite_store import SqliteStore
 from task_queue.testing_lossy_disk import LossyDisk, on_lossy_disks
 from tests.chaos.evidence import load_evidence, queue_files, save_evidence

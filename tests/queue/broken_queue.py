@@ -17,12 +17,12 @@ from skerry.fence import Fence
 from skerry.ids import TaskId
 from skerry.messages import Lane
 from skerry.testing import a_task
-from task_queue.damage import schema_shapes
-from task_queue.log_frames import FRAME_HEAD_BYTES, HEADER_BYTES
+from task_queue.damage.detection import schema_shapes
+from task_queue.damage.log_frames import FRAME_HEAD_BYTES, HEADER_BYTES
+from task_queue.damage.page_size import PAGE_BYTES
+from task_queue.damage.raw_pages import RawPages
+from task_queue.damage.remains import remains_of
 from task_queue.operations import AppendOutbox, Enqueue, Enqueued, MarkInbox, PutMeta
-from task_queue.page_size import PAGE_BYTES
-from task_queue.raw_pages import RawPages
-from task_queue.remains import remains_of
 from task_queue.sqlite_store import SqliteStore
 from task_queue.store import Store, TaskFilter
 from task_queue.task import FINAL, State

@@ -15,9 +15,9 @@ import pytest
 
 from skerry.errors import StoreDamaged
 from skerry.messages import Lane
+from task_queue.damage.page_size import PAGE_BYTES
+from task_queue.damage.salvage import EPOCHS
 from task_queue.operations import TrimOutbox
-from task_queue.page_size import PAGE_BYTES
-from task_queue.salvage import EPOCHS
 from task_queue.sqlite_store import SqliteStore
 from task_queue.task import State
 from task_queue.testing import QueueDriver, check_invariants, sqlite_opener

@@ -12,8 +12,8 @@ from skerry.errors import StoreDamaged
 from skerry.ids import TaskId
 from skerry.messages import Lane
 from skerry.testing import a_task
+from task_queue.damage.page_size import PAGE_BYTES
 from task_queue.operations import Advance, AppendOutbox, Enqueue
-from task_queue.page_size import PAGE_BYTES
 from task_queue.task import State
 from task_queue.testing import QueueDriver, check_invariants, sqlite_opener
 from task_queue.testing_disk import integrity

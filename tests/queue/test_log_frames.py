@@ -7,7 +7,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from task_queue.log_frames import FRAME_HEAD_BYTES, HEADER_BYTES, read_log
+from task_queue.damage.log_frames import FRAME_HEAD_BYTES, HEADER_BYTES, read_log
 
 PAGE = 1024
 STRIDE = FRAME_HEAD_BYTES + PAGE

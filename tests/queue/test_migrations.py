@@ -15,10 +15,10 @@ from skerry.fence import Fence
 from skerry.messages import Lane
 from skerry.task import CommandSpec
 from skerry.testing import ManualClock, a_task
+from task_queue.damage.page_size import PAGE_BYTES, page_bytes_of
 from task_queue.limits import Limits
 from task_queue.migrations import schema
 from task_queue.operations import Enqueue, Enqueued, Replay
-from task_queue.page_size import PAGE_BYTES, page_bytes_of
 from task_queue.seals import unseal
 from task_queue.sqlite_store import SqliteStore
 from task_queue.store import TaskFilter

@@ -9,9 +9,10 @@ import pytest
 
 from skerry.errors import StorageFailed, StoreDamaged
 from skerry.testing import a_task
-from task_queue import repair, sqlite_store
+from task_queue import sqlite_store
+from task_queue.damage import repair
+from task_queue.damage.quarantine import COPIES
 from task_queue.operations import Enqueue, Enqueued
-from task_queue.quarantine import COPIES
 from task_queue.sqlite_store import SqliteStore
 from task_queue.store import TaskFilter
 from task_queue.task import State
@@ -55,7 +56,7 @@ def test_a_power_cut_while_the_file_is_set_aside_loses_nothing(
         if where is None:
             patch.setattr(repair, "start_over", cut)
         else:
-            patch.setattr(f"task_queue.quarantine.{where}", cut)
+            patch.setattr(f"task_queue.damage.quarantine.{where}", cut)
         with pytest.raises(PowerCut):
             q.kill()
 

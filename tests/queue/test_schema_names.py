@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from task_queue.page_size import PAGE_BYTES
+from task_queue.damage.page_size import PAGE_BYTES
 from tests.queue.broken_queue import a_whole_queue, broken_copy, check_what_comes_back
 
 

@@ -18,9 +18,9 @@ from skerry.messages import Lane
 from skerry.sql import load_schema
 from skerry.testing import a_task
 from task_queue import sqlite_file
+from task_queue.damage.page_size import PAGE_BYTES
 from task_queue.limits import MIB, Limits
 from task_queue.operations import AppendOutbox, Changed, Enqueue, Enqueued, Refused, TrimOutbox
-from task_queue.page_size import PAGE_BYTES
 from task_queue.task import State
 from task_queue.testing import ROOMY, QueueDriver, check_invariants, reason_of, sqlite_opener
 from task_queue.testing_disk import NoLoopDevice, fill, integrity

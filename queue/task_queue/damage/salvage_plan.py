@@ -6,8 +6,8 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Sequence
 
-from task_queue.raw_pages import RawPages
-from task_queue.remains import BY_ID, BY_KEY, Remains
+from task_queue.damage.raw_pages import RawPages
+from task_queue.damage.remains import BY_ID, BY_KEY, Remains
 
 #: Tables in the order of what they are worth; the others follow.
 _FIRST = ("meta", "inbox", "remembered", "recurring", "loss", "outbox", "task")

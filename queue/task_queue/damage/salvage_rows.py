@@ -18,8 +18,8 @@ from skerry.ids import TaskId
 from skerry.messages import Lane
 from skerry.task import TaskSpec
 from task_queue.attempts import interrupt
+from task_queue.damage.remains import BY_KEY, Shape
 from task_queue.records import Value
-from task_queue.remains import BY_KEY, Shape
 from task_queue.rows import readable_spec_of
 from task_queue.sqlite_outbox import lane_of, seq_of
 from task_queue.store import scoped_key

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from task_queue.raw_pages import INDEX_LEAF, INDEX_NODE, TABLE_LEAF, TABLE_NODE, RawPages
+from task_queue.damage.raw_pages import INDEX_LEAF, INDEX_NODE, TABLE_LEAF, TABLE_NODE, RawPages
 from task_queue.records import Unreadable, Value
 
 _DEPTH_LIMIT = 24

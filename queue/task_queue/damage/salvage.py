@@ -16,14 +16,14 @@ import msgspec
 from skerry.errors import StorageFailed
 from skerry.messages import Lane, StoreSalvaged
 from task_queue import losses
+from task_queue.damage.quarantine import Copy
+from task_queue.damage.raw_pages import RawPages
+from task_queue.damage.raw_search import entries, leaf_of
+from task_queue.damage.remains import BY_ID, BY_KEY, Remains, Shape
+from task_queue.damage.salvage_plan import Plan
+from task_queue.damage.salvage_rows import Putting
 from task_queue.operations import Enqueue, Operation
-from task_queue.quarantine import Copy
-from task_queue.raw_pages import RawPages
-from task_queue.raw_search import entries, leaf_of
 from task_queue.records import Unreadable, Value
-from task_queue.remains import BY_ID, BY_KEY, Remains, Shape
-from task_queue.salvage_plan import Plan
-from task_queue.salvage_rows import Putting
 from task_queue.store import scoped_key
 from task_queue.task import Event, State
 from task_queue.transaction import Transaction

@@ -14,10 +14,10 @@ import apsw
 
 from skerry.database import open_read_only, pragma, translated, upgrade
 from skerry.errors import StoreDamaged
+from task_queue.damage.log_frames import FRAME_HEAD_BYTES, HEADER_BYTES, goes_on_behind, pages_in, read_log
+from task_queue.damage.remains import MARK, Shape, shapes
 from task_queue.limits import Synchronous
-from task_queue.log_frames import FRAME_HEAD_BYTES, HEADER_BYTES, goes_on_behind, pages_in, read_log
 from task_queue.migrations import schema
-from task_queue.remains import MARK, Shape, shapes
 
 #: Rows of each table that are read from either end.
 _SAMPLE = 16

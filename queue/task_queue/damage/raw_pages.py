@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from task_queue.log_frames import read_log
+from task_queue.damage.log_frames import read_log
 from task_queue.records import Unreadable, Value, record, varint
 
 #: Kinds of pages in the pointer map.

@@ -17,15 +17,15 @@ from skerry.database import translated, upgrade
 from skerry.decoding import MALFORMED
 from skerry.durable import sync
 from skerry.errors import StoreDamaged
-from task_queue import quarantine
-from task_queue.damage import schema_items, schema_shapes
+from task_queue.damage import quarantine
+from task_queue.damage.detection import schema_items, schema_shapes
+from task_queue.damage.page_size import page_bytes_of, settings_of_new
+from task_queue.damage.quarantine import Copy
+from task_queue.damage.raw_pages import RawPages
+from task_queue.damage.remains import MARK, Remains, remains_of
+from task_queue.damage.salvage import EPOCHS, PROGRESS, Progress, Salvage
 from task_queue.migrations import schema
-from task_queue.page_size import page_bytes_of, settings_of_new
-from task_queue.quarantine import Copy
-from task_queue.raw_pages import RawPages
-from task_queue.remains import MARK, Remains, remains_of
 from task_queue.rows import Book, book_of, sealed_book
-from task_queue.salvage import EPOCHS, PROGRESS, Progress, Salvage
 
 _COUNTERS = ("by_state", "outbox", "outbox_seq", "trimmed", "by_class")
 #: Left between the numbers of the old rows and of new ones: those of its last commits may be lost.

@@ -14,12 +14,12 @@ import apsw
 from skerry.clock import Instant
 from skerry.errors import StoreDamaged
 from skerry.messages import StoreSalvaged
-from task_queue import quarantine
-from task_queue.file_check import FileCheck
+from task_queue.damage import quarantine
+from task_queue.damage.file_check import FileCheck
+from task_queue.damage.recovery import OldStore, open_salvage, start_over
+from task_queue.damage.salvage import Salvage
 from task_queue.limits import Limits
 from task_queue.operations import Operation
-from task_queue.recovery import OldStore, open_salvage, start_over
-from task_queue.salvage import Salvage
 from task_queue.transaction import Transaction
 
 _log = logging.getLogger(__name__)

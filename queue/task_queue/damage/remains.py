@@ -12,7 +12,7 @@ from typing import Any
 
 import apsw
 
-from task_queue.raw_pages import INDEX_LEAF, INDEX_NODE, TABLE_LEAF, TABLE_NODE, RawPages
+from task_queue.damage.raw_pages import INDEX_LEAF, INDEX_NODE, TABLE_LEAF, TABLE_NODE, RawPages
 from task_queue.records import Value
 
 #: What each declared type may hold in a record; a whole number in a REAL column is stored as one.
