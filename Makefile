@@ -28,6 +28,8 @@ BENCH_PIP := $(BENCH_BIN)/python -m pip --disable-pip-version-check --quiet
 # More words for pip, for instance where a processor-only build of torch is to be had.
 TORCH ?=
 PINS := pyproject.toml constraints/edge.txt constraints/rules.txt
+# With two processors, two tests at a time; those of one file stay together, and files keep their order.
+BESIDE := $(if $(filter-out 1,$(shell nproc)),-n 2 --dist loadfile --no-loadscope-reorder)
 ARGS ?=
 
 .PHONY: help demo test test-train torture check bench bench-federation bench-queue clean
@@ -39,7 +41,7 @@ demo: $(RUN) $(if $(filter --round,$(ARGS)),$(LEARN)) ## Run a fleet through an 
 	@exec $(BIN)/skerry demo $(ARGS)
 
 test: $(DEV) ## Run the whole test suite (ARGS='-k words' for a part of it).
-	@exec $(BIN)/python -m pytest $(ARGS)
+	@exec $(BIN)/python -m pytest $(BESIDE) $(ARGS)
 
 test-train: $(TRAIN) ## Run the tests that need Flower and torch (420 MB of downloads once; ARGS as for test).
 	@exec $(TRAIN_BIN)/python -m pytest tests/train $(ARGS)
