@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -45,15 +46,15 @@ if TYPE_CHECKING:
 TASKS_A_TURN = 32
 
 
-class QueueQuestions:
+class QueueQuestions(ABC):
     """The part of AgentFacade that is about the queue; the agent brings parts, loop and ids."""
 
     parts: Parts
     loop: CoreLoop
     _ids: TaskIdSource
 
-    def _publish(self, task_id: TaskId, state: str) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _publish(self, task_id: TaskId, state: str) -> None: ...
 
     @cached_property
     def _backups(self) -> asyncio.Lock:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -50,14 +51,14 @@ def recurring_of(columns: Sequence[Any]) -> RecurringRow:
     )
 
 
-class SqliteRecurring:
+class SqliteRecurring(ABC):
     """The table in SQLite, for a class that reads and writes by named statements."""
 
-    def _read(self, name: str, **values: Any) -> list[Any]:
-        raise NotImplementedError
+    @abstractmethod
+    def _read(self, name: str, **values: Any) -> list[Any]: ...
 
-    def _write(self, name: str, values: dict[str, Any]) -> int:
-        raise NotImplementedError
+    @abstractmethod
+    def _write(self, name: str, values: dict[str, Any]) -> int: ...
 
     def recurring(self, name: str) -> RecurringRow | None:
         """See RecurringTables."""

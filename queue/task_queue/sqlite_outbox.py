@@ -5,6 +5,7 @@ A message lies in its lane's place: its id is the lane's number above its sequen
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any
 
@@ -46,19 +47,19 @@ def loss_of(columns: Sequence[Any]) -> Loss:
     return Loss(lost_class=lost_class, reason=reason, rows=rows, size_bytes=size_bytes, rows_told=rows_told)
 
 
-class SqliteOutbox:
+class SqliteOutbox(ABC):
     """The tables, for a class that reads and writes by named statements."""
 
     _is_dirty: bool
 
-    def _read(self, name: str, **values: Any) -> list[Any]:
-        raise NotImplementedError
+    @abstractmethod
+    def _read(self, name: str, **values: Any) -> list[Any]: ...
 
-    def _write(self, name: str, values: dict[str, Any]) -> int:
-        raise NotImplementedError
+    @abstractmethod
+    def _write(self, name: str, values: dict[str, Any]) -> int: ...
 
-    def _append(self, name: str, values: tuple[Any, ...]) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def _append(self, name: str, values: tuple[Any, ...]) -> None: ...
 
     def append_outbox(self, row: OutboxRow) -> None:
         """See Tables."""
