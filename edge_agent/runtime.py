@@ -24,7 +24,7 @@ from edge_agent.runtime_build import Parts, build_content
 from edge_agent.runtime_door import refuse_at_the_door
 from edge_agent.runtime_loop import CoreLoop
 from edge_agent.runtime_queue import QueueQuestions
-from edge_agent.runtime_report import damage_alarm, report_of
+from edge_agent.runtime_report import damage_alarm, report_of, why_closed
 from edge_agent.training_build import Training, build_training
 from skerry import __version__
 from skerry.blobs import BlobStore
@@ -254,7 +254,7 @@ class Agent(QueueQuestions):
         reasons = [text for name, text in self.alarms_now().items() if name in ("storage", "rules")]
         if self.core.is_stopping:
             reasons.append("the agent is stopping")
-        return reasons
+        return [*reasons, *why_closed(self.parts.store)]
 
     def alarms_now(self) -> dict[str, str]:
         """Return what needs a person's eye, by name."""

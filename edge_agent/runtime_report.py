@@ -14,12 +14,14 @@ from edge_agent.queue_report import recurring_figures
 from skerry import __version__
 from skerry.clock import is_wall_trusted
 from skerry.documents import ContentReport, DeviceLoad, LinkReport, NodeReport, QueueReport
+from skerry.errors import StorageFailed
 from skerry.link.edge import Phase
 from skerry.messages import Birth, Lane, State
 from skerry.metrics import Metrics
 from task_queue.damage.salvage import EPOCHS
 from task_queue.store import Depth, Store
 from task_queue.task import State as TaskState
+from task_queue.watermarks import Level
 
 if TYPE_CHECKING:
     from edge_agent.runtime import Agent
@@ -82,6 +84,15 @@ def damage_alarm(store: Store) -> dict[str, str]:
         "damage": f"the queue's database was damaged: {told.rows_kept} rows were kept, lost: {lost}; the "
         f"damaged file is quarantine/{told.quarantined} in the data directory"
     }
+
+
+def why_closed(store: Store) -> tuple[str, ...]:
+    """Say why no task is taken in, whatever its priority; nothing while some would be."""
+    try:
+        depth = store.depth()
+    except StorageFailed as error:
+        return (str(error),)
+    return (depth.shortage,) if depth.level >= Level.CLOSED else ()
 
 
 async def state_of(agent: Agent) -> State:

@@ -254,6 +254,28 @@ def test_rules_that_cannot_be_evaluated_refuse_every_task_and_say_how_to_get_the
     assert reasons
 
 
+def test_an_agent_whose_queue_has_no_room_says_that_it_is_not_ready_and_still_takes_cancels(
+    run_agent: RunAgent, agent_settings: AgentSettings
+) -> None:
+    full = msgspec.structs.replace(agent_settings.queue, min_free_bytes=1 << 60)  # more than any disk has
+
+    async def before() -> tuple[TaskId, list[str]]:
+        async with run_agent() as agent:
+            return await submit(agent, command("true", delay_s=3600.0)), list(agent.not_ready_because())
+
+    async def after(task_id: TaskId) -> list[str]:
+        async with run_agent(msgspec.structs.replace(agent_settings, queue=full)) as agent:
+            assert isinstance(await agent.submit(command("true")), Refused)
+            assert isinstance(await agent.cancel(task_id), Changed)
+            return list(agent.not_ready_because())
+
+    waiting, reasons = asyncio.run(before())
+    assert reasons == []
+
+    (reason,) = asyncio.run(after(waiting))
+    assert "file system is full" in reason
+
+
 def test_measured_run_times_are_kept_over_a_restart(run_agent: RunAgent) -> None:
     async def before() -> None:
         async with run_agent() as agent:
