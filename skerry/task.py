@@ -18,6 +18,8 @@ INLINE_LIMIT_BYTES = 32 * 1024
 DOCUMENT_LIMIT_BYTES = 128 * 1024
 
 Seconds = Annotated[float, Meta(gt=0, le=366 * 86400)]
+#: Idempotency keys of a recurring task's runs begin so; no other task's may.
+RUN_KEY = "recurring:"
 #: The shortest duration that is handed on.
 LEAST_S = 0.001
 Accelerator = Literal["none", "any", "gpu", "npu", "tpu"]
@@ -115,6 +117,11 @@ def with_time_left(task: TaskSpec, *, expires_in_s: float | None, deadline_in_s:
     return msgspec.structs.replace(task, expires_after_s=_left(expires_in_s), deadline_s=_left(deadline_in_s))
 
 
+def is_out_of_time(task: TaskSpec) -> bool:
+    """Decide whether a copy that was handed on had no time left: it must not be begun."""
+    return task.expires_after_s is not None and task.expires_after_s <= LEAST_S
+
+
 def _left(seconds: float | None) -> float | None:
     return None if seconds is None else max(LEAST_S, seconds)
 
@@ -138,7 +145,7 @@ def parse_task(document: bytes) -> TaskSpec:
             f"put payloads above {INLINE_LIMIT_BYTES} bytes into the content store and pass their hash"
         )
     try:
-        return check_task(msgspec.json.decode(document, type=TaskSpec))
+        return _check_given(msgspec.json.decode(document, type=TaskSpec))
     except msgspec.ValidationError as error:
         raise _spec_error(str(error)) from error
     except MALFORMED as error:
@@ -148,11 +155,25 @@ def parse_task(document: bytes) -> TaskSpec:
 def convert_task(value: Any) -> TaskSpec:
     """Return the task in plain Python values (a TOML document's).  Raises SpecError like parse_task."""
     try:
-        return check_task(msgspec.convert(value, type=TaskSpec))
+        return _check_given(msgspec.convert(value, type=TaskSpec))
     except msgspec.ValidationError as error:
         raise _spec_error(str(error)) from error
     except MALFORMED as error:
         raise SpecError(f"the task is not valid: {why_malformed(error)}") from error
+
+
+def _check_given(task: TaskSpec) -> TaskSpec:
+    check_key(task.idempotency_key)
+    return check_task(task)
+
+
+def check_key(key: str | None) -> None:
+    """Raise SpecError when a task may not be submitted under this idempotency key."""
+    if key is not None and key.startswith(RUN_KEY):
+        raise SpecError(
+            f"idempotency_key: keys that begin with {RUN_KEY!r} are those of recurring tasks' runs",
+            field="idempotency_key",
+        )
 
 
 def check_task(task: TaskSpec) -> TaskSpec:

@@ -18,7 +18,7 @@ from skerry.errors import SpecError, TaskNotFound
 from skerry.ids import TaskId, parse_task_id
 from skerry.problem import problem
 from skerry.queue_documents import StoryView
-from skerry.task import DOCUMENT_LIMIT_BYTES, TaskSpec, parse_task
+from skerry.task import DOCUMENT_LIMIT_BYTES, TaskSpec, check_key, parse_task
 from skerry.web import STOPPING, Answer, Route, json_response, read_body, read_query
 from task_queue.operations import Changed, Refused
 from task_queue.store import TaskFilter, TaskRecord
@@ -85,6 +85,7 @@ def _with_headers(task: TaskSpec, request: web.Request) -> TaskSpec:
         raise SpecError("the header Idempotency-Key has 1 to 128 characters", field="idempotency_key")
     if key is not None and not _is_utf_8(key):
         raise SpecError("the header Idempotency-Key is not valid UTF-8", field="idempotency_key")
+    check_key(key)
     return traced(msgspec.structs.replace(task, idempotency_key=key), request)
 
 

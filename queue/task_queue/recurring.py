@@ -15,6 +15,7 @@ from skerry.clock import is_wall_trusted
 from skerry.errors import SpecError
 from skerry.ids import TaskId, millisecond_of
 from skerry.recurring import RecurringSpec, check_recurring
+from skerry.task import RUN_KEY
 from task_queue.accept import enqueue
 from task_queue.operations import DropRecurring, Enqueue, Enqueued, Ok, PutRecurring, Refused
 from task_queue.recurring_row import Progress, RecurringRow
@@ -185,7 +186,8 @@ def _overlap(tx: Transaction, spec: RecurringSpec, progress: Progress) -> str:
 
 
 def _firing(spec: RecurringSpec, at: float, task_id: TaskId, wall_s: float) -> Enqueue:
-    task = msgspec.structs.replace(spec.task, idempotency_key=f"recurring:{spec.name}@{_moment(spec, at)}")
+    key = f"{RUN_KEY}{spec.name}@{_moment(spec, at)}"
+    task = msgspec.structs.replace(spec.task, idempotency_key=key)
     return Enqueue(task_id=task_id, task=task, wall_s=wall_s)
 
 

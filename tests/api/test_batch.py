@@ -43,10 +43,12 @@ def test_a_batch_is_accepted_with_one_answer_a_task_in_its_order(agent: Agent) -
 
 
 def test_a_mistake_in_one_task_is_that_ones_only(agent: Agent) -> None:
-    answer = batch(agent, document(), document(priority=99), {"spec": {"executor": "podman"}}, document())
+    wrong = (document(priority=99), {"spec": {"executor": "podman"}}, document(idempotency_key="recurring:x"))
+    answer = batch(agent, document(), *wrong, document())
 
-    assert [each["status"] for each in answer["answers"]] == [201, 422, 422, 201]
-    assert answer["answers"][1]["problem"]["field"] == "priority"
+    assert [each["status"] for each in answer["answers"]] == [201, 422, 422, 422, 201]
+    fields = [each["problem"]["field"] for each in answer["answers"][1:-1]]
+    assert fields == ["priority", "spec.executor", "idempotency_key"]
     assert len(agent.ask("GET", "/v1/tasks")[1]["tasks"]) == 2
 
 

@@ -54,6 +54,16 @@ def test_two_different_keys_in_one_request_are_refused(agent: Agent) -> None:
     assert (status, body["field"]) == (422, "idempotency_key")
 
 
+def test_a_key_of_a_recurring_tasks_runs_is_no_other_tasks(agent: Agent) -> None:
+    key = "recurring:report@2026-11-30T14:00Z"
+    by_field = agent.ask("POST", "/v1/tasks", {**ECHO, "idempotency_key": key})
+    by_header = agent.ask("POST", "/v1/tasks", ECHO, Idempotency_Key=key)
+
+    for status, body, _ in (by_field, by_header):
+        assert (status, body["field"]) == (422, "idempotency_key")
+        assert "recurring" in body["detail"]
+
+
 def test_the_trace_context_is_carried_and_an_invalid_one_dropped(agent: Agent) -> None:
     trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 

@@ -164,6 +164,7 @@ def test_what_is_no_task_id_never_becomes_another_request(
         (("--key", "\udcff", "--", "true"), "UTF-8"),
         (("--", "echo", "\udcff\udcfe"), "UTF-8"),
         (("--key", "", "--", "true"), "idempotency_key"),
+        (("--key", "recurring:x@on5.000", "--", "true"), "idempotency_key"),
     ],
 )
 def test_words_that_cannot_be_sent_are_named(
