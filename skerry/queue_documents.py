@@ -21,6 +21,9 @@ BATCH_LIMIT = 1000
 #: Bytes of one batch at most.
 BATCH_LIMIT_BYTES = 8 * 1024 * 1024
 
+#: Seconds since 1970, before the year 10000.
+Moment = Annotated[float, Meta(ge=0, lt=253_402_300_800)]
+
 
 class TaskBatch(Document, frozen=True, kw_only=True):
     """Tasks that are submitted together."""
@@ -55,8 +58,8 @@ class ReplayRequest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ids: Annotated[tuple[str, ...], Meta(max_length=BATCH_LIMIT)] = ()
     kind: str | None = None
     priority: Annotated[int, Meta(ge=0, le=9)] | None = None
-    since_s: float | None = None
-    until_s: float | None = None
+    since_s: Moment | None = None
+    until_s: Moment | None = None
     all: bool = False
     limit: Annotated[int, Meta(ge=1, le=BATCH_LIMIT)] = BATCH_LIMIT
     dry_run: bool = False  #: only say how many

@@ -34,7 +34,7 @@ class LetterQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which dead letters to list."""
 
     limit: Annotated[int, Meta(ge=1, le=500)] = 50
-    before: int | None = None
+    before: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] | None = None
 
 
 class CounterList(Document, frozen=True, kw_only=True):

@@ -22,6 +22,7 @@ from skerry.queue_documents import (
     BATCH_LIMIT,
     BATCH_LIMIT_BYTES,
     BatchAnswer,
+    Moment,
     ReplayAnswer,
     ReplayRefused,
     ReplayRequest,
@@ -48,8 +49,8 @@ class DeadQuery(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: str | None = None
     priority: Annotated[int, Meta(ge=0, le=9)] | None = None
-    since: float | None = None
-    until: float | None = None
+    since: Moment | None = None
+    until: Moment | None = None
     limit: Annotated[int, Meta(ge=1, le=1000)] = 50
     before: str | None = None
 

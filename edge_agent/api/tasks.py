@@ -17,7 +17,7 @@ from skerry.documents import Explanation, TaskAccepted, TaskPage, TaskView
 from skerry.errors import SpecError, TaskNotFound
 from skerry.ids import TaskId, parse_task_id
 from skerry.problem import problem
-from skerry.queue_documents import StoryView
+from skerry.queue_documents import Moment, StoryView
 from skerry.task import DOCUMENT_LIMIT_BYTES, TaskSpec, check_key, parse_task
 from skerry.web import STOPPING, Answer, Route, json_response, read_body, read_query
 from task_queue.operations import Changed, Refused
@@ -53,8 +53,8 @@ class ListQuery(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str = "default"
     ordering_key: str | None = None
     idempotency_key: str | None = None
-    since: float | None = None
-    until: float | None = None
+    since: Moment | None = None
+    until: Moment | None = None
     limit: Annotated[int, Meta(ge=1, le=1000)] = 50
     before: str | None = None
 

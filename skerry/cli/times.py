@@ -21,11 +21,11 @@ def moment(text: str | None, *, option: str) -> float | None:
         return None
     ago = _AGO.fullmatch(text.strip())
     if ago:
-        return time.time() - float(ago[1]) * _SECONDS[ago[2]]
-    if re.fullmatch(r"\d{9,}(\.\d+)?", text):
+        return max(0.0, time.time() - float(ago[1]) * _SECONDS[ago[2]])
+    if re.fullmatch(r"\d{9,12}(\.\d+)?", text):
         return float(text)
     try:
-        return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+        return max(0.0, datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp())
     except (ValueError, OverflowError) as error:
         raise SettingsError(
             f"{option} {text!r} is no moment: give how long ago (30m, 2h, 3d) or a time like 2026-11-30T14:00"

@@ -25,6 +25,22 @@ def test_every_route_is_on_the_page_and_no_other(agent: Any) -> None:
     assert there <= shown
 
 
+def test_a_parameter_that_is_a_number_has_bounds_and_what_is_none_is_refused(agent: Any) -> None:
+    _, document, _ = agent.ask("GET", "/v1/openapi.json")
+    asked = [
+        (path.replace("{id}", "0" * 32), parameter["name"])
+        for path, methods in document["paths"].items()
+        for parameter in methods.get("get", {}).get("parameters", ())
+        if {"number", "integer"} & set(re.findall(r"\w+", json.dumps(parameter["schema"])))
+    ]
+    assert {name for _, name in asked} == {"wait", "since", "until", "priority", "limit"}
+
+    for path, name in asked:
+        for value in ("nan", "inf", "-inf", "-1", "1e300", "9" * 30, "x"):
+            status, body, _ = agent.ask("GET", f"{path}?{name}={value}")
+            assert (status, body["field"]) == (422, name), (path, name, value, body)
+
+
 def test_refusals_stand_under_their_status() -> None:
     rows = {
         int(status): set(re.findall(r"`([a-z-]+)`", names))

@@ -118,6 +118,16 @@ def test_tcp_needs_the_token_and_the_right_host(tmp_path: Path) -> None:
     visit(tmp_path, story)
 
 
+def test_a_page_that_cannot_be_is_refused(tmp_path: Path) -> None:
+    async def story(visitor: Visitor) -> None:
+        for value in ("nan", "-1", "1e300", "9" * 30):
+            for page in ("tasks?limit", "dead-letters?limit", "dead-letters?before"):
+                status, body = await visitor.ask("GET", f"/v1/{page}={value}")
+                assert (status, body["field"]) == (422, page.partition("?")[2]), (page, value)
+
+    visit(tmp_path, story)
+
+
 def test_it_serves_while_the_broker_is_away_and_says_so(tmp_path: Path) -> None:
     async def story(visitor: Visitor) -> None:
         assert (await visitor.ask("GET", "/healthz"))[0] == 200
