@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from random import Random
 
+#: The highest ceiling while nobody is there to answer, seconds.
+UNANSWERED_CAP_S = 60.0
+#: What a try that nobody answers adds to the ceiling: about a hundredth of an outage in all.
+_UNANSWERED_GROWTH = 1.005
+
 
 class Backoff:
     """Full jitter under a ceiling that doubles over failures and short sessions; a long session resets it.
 
-    Source: M. Brooker, "Exponential Backoff And Jitter", 2015 (full jitter).
+    A try that nobody answers burdens nobody: it hardly raises the ceiling, so that an end of the silence is
+    met soon. Source: M. Brooker, "Exponential Backoff And Jitter", 2015 (full jitter).
     """
 
     def __init__(
@@ -23,15 +29,19 @@ class Backoff:
         self._spread_s = 0.0
 
     def hint(self, spread_s: float) -> None:
-        """Draw the next first delay from spread_s (fleet size ÷ allowed rate); 0 forgets it."""
+        """Draw no delay from less than spread_s (fleet size ÷ allowed rate); 0 forgets it."""
         self._spread_s = max(0.0, spread_s)
 
-    def next_delay_s(self) -> float:
-        """Return how long to wait before the next try, and raise the ceiling."""
-        is_first = self._ceiling_s == self._floor_s
-        widest = max(self._ceiling_s, self._spread_s) if is_first else self._ceiling_s
-        self._ceiling_s = min(self._cap_s, self._ceiling_s * 2)
-        return self._rng.uniform(0.0, widest)
+    def next_delay_s(self, *, was_answered: bool = True) -> float:
+        """Return how long to wait before the next try, and raise the ceiling.
+
+        was_answered: the last try reached someone, who refused it or did not keep it for long.
+        """
+        cap_s = self._cap_s if was_answered else min(self._cap_s, UNANSWERED_CAP_S)
+        ceiling_s = min(self._ceiling_s, cap_s)
+        growth = 2.0 if was_answered else _UNANSWERED_GROWTH
+        self._ceiling_s = min(cap_s, ceiling_s * growth)
+        return self._rng.uniform(0.0, max(ceiling_s, self._spread_s))
 
     def session_ended(self, lasted_s: float) -> None:
         """Take note of a session: a long one clears the record, a short one counts as one more failure."""

@@ -14,6 +14,7 @@ from random import Random
 import msgspec
 
 from skerry.errors import NotConnected, Rejected
+from skerry.link.backoff import Backoff
 from skerry.transport.port import Listener, Message, Will
 
 
@@ -35,13 +36,14 @@ class MemoryBroker:
         self.now_s = now_s
         self.max_payload_bytes = max_payload_bytes
         self.faults = Faults()
-        self.reconnect_s = 1.0  #: how long a client waits before it tries again
+        self.seed = seed
         self.rng = Random(seed)
         self.retained: dict[str, bytes] = {}
         self.dropped = 0
         self._due: list[tuple[float, int, Callable[[], None]]] = []
         self._order = 0
         self._clients: dict[str, MemoryTransport] = {}
+        self._away: dict[str, MemoryTransport] = {}  # by name: who has lost its connection, or found none
         self._partitioned: set[str] = set()
         #: Clients to whom nothing arrives, and clients of whom nothing does: it accepts and discards.
         self.deaf: set[str] = set()
@@ -86,9 +88,11 @@ class MemoryBroker:
         if client is not None:
             self._disconnect(client, "the connection was cut")
 
-    def heal(self, client_id: str) -> None:
-        """End a partition or a cut."""
+    def heal(self, client_id: str, *, is_noticed: bool = True) -> None:
+        """End a partition or a cut.  is_noticed: it was the client's own network, whose return it sees."""
         self._partitioned.discard(client_id)
+        if is_noticed and client_id in self._away:
+            self._away[client_id].network_came_up()
 
     def is_cut_off(self, client_id: str) -> bool:
         """Say whether nothing passes to or from a client, whether or not it knows."""
@@ -99,8 +103,7 @@ class MemoryBroker:
         self._is_running = False
         self.retained.clear()
         for client in list(self._clients.values()):
-            self._forget(client)
-            client.lose("the broker is gone")
+            self._part(client, "the broker is gone")
 
     def restart(self) -> None:
         """Start the broker again; clients come back by themselves."""
@@ -115,7 +118,9 @@ class MemoryBroker:
     def connect(self, client: MemoryTransport) -> bool:
         """Take a client in, ending an older connection under its name. Returns whether it could."""
         if not self._is_running or client.client_id in self._partitioned:
+            self._away[client.client_id] = client
             return False
+        self._away.pop(client.client_id, None)
         older = self._clients.get(client.client_id)
         if older is not None and older is not client:
             self.takeovers[client.client_id] += 1
@@ -181,11 +186,15 @@ class MemoryBroker:
             arrive()
 
     def _disconnect(self, client: MemoryTransport, reason: str) -> None:
-        self._forget(client)
         will = client.last_will
-        client.lose(reason)
+        self._part(client, reason)
         if will is not None:
             self._route(will.topic, will.payload, will.retain)
+
+    def _part(self, client: MemoryTransport, reason: str) -> None:
+        self._forget(client)
+        self._away[client.client_id] = client
+        client.lose(reason)
 
     def _forget(self, client: MemoryTransport) -> None:
         if self._clients.get(client.client_id) is client:
@@ -196,9 +205,14 @@ class MemoryTransport:
     """A client of a MemoryBroker; the Transport port on its virtual clock."""
 
     def __init__(
-        self, broker: MemoryBroker, *, client_id: str, will: Callable[[], Will] | None = None
+        self,
+        broker: MemoryBroker,
+        *,
+        client_id: str,
+        will: Callable[[], Will] | None = None,
+        rng: Random | None = None,
     ) -> None:
-        """client_id: one of its own per process.  will: made at each connect."""
+        """client_id: one of its own per process.  will: made at each connect.  rng: of the back-off."""
         self.client_id = client_id
         self.filters: list[str] = []
         self.connection = 0  #: counts connections; what belongs to an older one is not heard
@@ -207,15 +221,17 @@ class MemoryTransport:
         self._make_will = will
         self._listener: Listener | None = None
         self._is_up = False
-        self._spread_s = 0.0
+        self._backoff = Backoff(rng or Random(f"{broker.seed} {client_id} {broker.now_s}"))
+        self._up_since_s = 0.0
         self._rests_until_s = 0.0
+        self._due_s = 0.0  # when the next try is due; one that was armed for another moment is void
         self._free_s = [0.0, 0.0]  # when each direction of the wire has sent what it was given
         self._last_s = [0.0, 0.0]  # when the last message of each direction arrives
 
     def start(self, listener: Listener) -> None:
         """Begin connecting at the present moment of the virtual clock."""
         self._listener = listener
-        self._broker.at(self._broker.now_s, self._try)
+        self._arm(self._broker.now_s)
 
     def subscribe(self, topic_filter: str) -> None:
         """Ask for messages on a filter, now and after every reconnect."""
@@ -238,12 +254,19 @@ class MemoryTransport:
 
     def wake(self) -> None:
         """Try to connect at the present moment."""
+        self._backoff.wake()
         self._rests_until_s = 0.0
-        self._broker.at(self._broker.now_s, self._try)
+        self._arm(self._broker.now_s)
+
+    def network_came_up(self) -> None:
+        """Try to connect soon: the client's own network is back."""
+        self._backoff.wake()
+        soon_s = self._broker.now_s + self._backoff.next_delay_s(was_answered=False)
+        self._arm(min(self._due_s, max(soon_s, self._rests_until_s)))
 
     def hint(self, spread_s: float) -> None:
-        """Draw the delay of the next reconnect from this many virtual seconds."""
-        self._spread_s = spread_s
+        """Draw no delay before a reconnect from less than this many virtual seconds."""
+        self._backoff.hint(spread_s)
 
     def rest(self, for_s: float) -> None:
         """Stay away for so many virtual seconds once the connection is lost; `wake` ends it."""
@@ -265,13 +288,13 @@ class MemoryTransport:
     # --- the broker's side of the wire -------------------------------------------------------------------
 
     def lose(self, reason: str) -> None:
-        """The connection is gone; try again after the broker's pause."""
+        """The connection is gone; try again after the back-off's pause."""
         if not self._is_up:
             return
         self._is_up = False
-        delay_s = max(self._broker.reconnect_s, self._broker.rng.uniform(0.0, self._spread_s))
-        delay_s = max(delay_s, self._rests_until_s - self._broker.now_s)
-        self._broker.at(self._broker.now_s + delay_s, self._try)
+        now_s = self._broker.now_s
+        self._backoff.session_ended(now_s - self._up_since_s)
+        self._arm(max(now_s + self._backoff.next_delay_s(), self._rests_until_s))
         if self._listener is not None:
             self._listener.on_down(reason)
 
@@ -293,12 +316,17 @@ class MemoryTransport:
             self._last_s[inward] = arrival_s
         return arrival_s
 
-    def _try(self) -> None:
-        if self._is_up or self._listener is None:
+    def _arm(self, due_s: float) -> None:
+        self._due_s = due_s
+        self._broker.at(due_s, lambda: self._try(due_s))
+
+    def _try(self, due_s: float) -> None:
+        if self._is_up or self._listener is None or due_s != self._due_s:
             return
         if not self._broker.connect(self):
-            self._broker.at(self._broker.now_s + self._broker.reconnect_s, self._try)
+            self._arm(self._broker.now_s + self._backoff.next_delay_s(was_answered=False))
             return
+        self._up_since_s = self._broker.now_s
         self._is_up = True
         self.connection += 1
         self.last_will = self._make_will() if self._make_will else None

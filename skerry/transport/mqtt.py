@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import closing
 from random import Random
 from typing import Any
 
@@ -19,6 +20,7 @@ from paho.mqtt.enums import CallbackAPIVersion
 
 from skerry.errors import NotConnected, Rejected
 from skerry.link.backoff import Backoff
+from skerry.transport.network import NetworkWatch, Watch
 from skerry.transport.port import Listener, Message, Will
 from skerry.transport.session import MAX_IN_FLIGHT, Session
 from skerry.transport.settings import MqttSettings, parse_address
@@ -28,6 +30,8 @@ log = logging.getLogger("skerry.transport")
 #: After these answers the broker will not change its mind soon: wait at least so long. MQTT 5 reason codes.
 #: A connection that another took over (0x8E) comes back sooner: only so can a copied identity be found out.
 SLOW_REASONS = {0x86: 60.0, 0x87: 60.0, 0x8A: 60.0, 0x8E: 15.0}
+#: Between two looks whether the network has come back, seconds.
+LOOK_S = 0.5
 _JOIN_S = 1.0
 
 
@@ -42,9 +46,11 @@ class MqttTransport:
         will: Callable[[], Will] | None = None,
         rng: Random | None = None,
         client_class: type[paho.Client] = paho.Client,
+        watch: Callable[[], Watch] = NetworkWatch,
     ) -> None:
         """client_id: one of its own per process.  will: made at each connect, on the transport's thread.
 
+        watch: tells of a network that has come back.
         Raises SettingsError when the broker's address cannot be read.
         """
         self._settings = settings
@@ -52,6 +58,7 @@ class MqttTransport:
         self._client_id = client_id
         self._will = will
         self._client_class = client_class
+        self._make_watch = watch
         self._backoff = Backoff(rng or Random(), cap_s=settings.backoff_cap_s)
         self._filters: list[str] = []
         self._listener: Listener | None = None
@@ -99,7 +106,7 @@ class MqttTransport:
         self._woken.set()
 
     def hint(self, spread_s: float) -> None:
-        """Draw the first delay of the next reconnect from spread_s (fleet size ÷ allowed rate)."""
+        """Draw no delay before a reconnect from less than spread_s (fleet size ÷ allowed rate)."""
         self._backoff.hint(spread_s)
 
     def rest(self, for_s: float) -> None:
@@ -121,15 +128,27 @@ class MqttTransport:
     # --- the transport's thread ------------------------------------------------------------------------
 
     def _run(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                delay_s = self._try_once()
-            except Exception as error:  # whatever it is, it must not end reconnecting for good
-                self._report(f"internal fault: {error!r}", 0)
-                log.debug("the fault of the transport's own", exc_info=True)
-                delay_s = self._backoff.next_delay_s()
-            self._woken.wait(0.0 if self._stopping.is_set() else delay_s)
-            self._woken.clear()
+        with closing(self._make_watch()) as watch:
+            while not self._stopping.is_set():
+                try:
+                    delay_s = self._try_once()
+                except Exception as error:  # whatever it is, it must not end reconnecting for good
+                    self._report(f"internal fault: {error!r}", 0)
+                    log.debug("the fault of the transport's own", exc_info=True)
+                    delay_s = self._backoff.next_delay_s()
+                self._pause(delay_s, watch)
+
+    def _pause(self, delay_s: float, watch: Watch) -> None:
+        """Wait until the next try is due: sooner when the network comes back, at once when woken."""
+        due_s = _boottime_s() + delay_s
+        while not self._stopping.is_set() and (left_s := due_s - _boottime_s()) > 0:
+            if self._woken.wait(min(left_s, LOOK_S)):
+                break
+            if watch.has_come_up():
+                self._backoff.wake()
+                soon_s = _boottime_s() + self._backoff.next_delay_s(was_answered=False)
+                due_s = min(due_s, max(soon_s, self._rests_until_s))
+        self._woken.clear()
 
     def _try_once(self) -> float:
         """Connect and stay until it is over; return how long to wait before the next try."""
@@ -170,7 +189,7 @@ class MqttTransport:
         return session
 
     def _delay_s(self, session: Session) -> float:
-        delay_s = self._backoff.next_delay_s()
+        delay_s = self._backoff.next_delay_s(was_answered=session.was_answered)
         floor_s = SLOW_REASONS.get(session.reason_code, 0.0)
         if floor_s:
             delay_s = min(self._settings.backoff_cap_s, floor_s + delay_s)

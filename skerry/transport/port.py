@@ -66,7 +66,7 @@ class Transport(Protocol):
         ...
 
     def hint(self, spread_s: float) -> None:
-        """Draw the first delay of the next reconnect from this many seconds, as the coordinator asked."""
+        """Draw no delay before a reconnect from less than this many seconds, as the coordinator asked."""
         ...
 
     def rest(self, for_s: float) -> None:

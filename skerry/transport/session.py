@@ -64,6 +64,7 @@ class Session:
         self.filters = filters
         self.in_flight = in_flight
         self.must_retry = False  #: in_flight was too high for this broker; nothing is wrong
+        self.was_answered = False  #: there was a broker, whatever it said
         self.was_up = False
         self.reason = ""
         self.reason_code = 0
@@ -75,6 +76,7 @@ class Session:
             self._client.reconnect()
             self._stay(stopping)
         except (OSError, ValueError) as error:
+            self.was_answered = self.was_answered or isinstance(error, ssl.SSLError)
             self.reason = _explain(error, self._address)
         finally:
             self._is_over = True
@@ -171,6 +173,7 @@ class Session:
     # --- paho's callbacks, on the session's thread ------------------------------------------------------
 
     def _connected(self, _c: Any, _u: Any, _f: Any, code: ReasonCode, properties: Properties | None) -> None:
+        self.was_answered = True
         if code.is_failure:
             self._note(code)
             return

@@ -23,6 +23,13 @@ PATIENCE_S = 15.0  # how long a real broker may take before a test gives up; pas
 MakeWill = Callable[[], Will]
 
 
+class LongestWait(Random):
+    """Draws an hour where a delay is drawn."""
+
+    def uniform(self, a: float, b: float) -> float:
+        return 3600.0
+
+
 class InMemory:
     """MemoryTransport on its virtual clock."""
 
@@ -30,8 +37,8 @@ class InMemory:
         self._broker = MemoryBroker(max_payload_bytes=LIMIT_BYTES)
 
     def new(self, client_id: str, *, will: MakeWill | None = None, patient: bool = False) -> Transport:
-        self._broker.reconnect_s = 3600.0 if patient else 1.0
-        return MemoryTransport(self._broker, client_id=client_id, will=will)
+        rng = LongestWait() if patient else None
+        return MemoryTransport(self._broker, client_id=client_id, will=will, rng=rng)
 
     def start(self, transport: Transport, listener: Recorder) -> None:
         transport.start(listener)
@@ -57,13 +64,6 @@ class InMemory:
 
     def close(self) -> None:
         return
-
-
-class LongestWait(Random):
-    """Draws an hour where a delay is drawn."""
-
-    def uniform(self, a: float, b: float) -> float:
-        return 3600.0
 
 
 class Cable:

@@ -376,13 +376,28 @@ def test_the_ceiling_doubles_to_its_cap_and_falls_back_after_a_long_session() ->
     assert backoff.next_delay_s() == 1
 
 
-def test_a_known_spread_widens_the_first_delay_alone() -> None:
+def test_no_delay_is_drawn_from_less_than_a_known_spread() -> None:
     backoff = Backoff(Highest())
-    backoff.hint(500.0)
+    backoff.hint(6.0)
 
-    assert [backoff.next_delay_s() for _ in range(3)] == [500, 2, 4]
+    assert [backoff.next_delay_s() for _ in range(5)] == [6, 6, 6, 8, 16]
     backoff.wake()
-    assert backoff.next_delay_s() == 500
+    assert backoff.next_delay_s() == 6
+
+
+def test_while_nobody_answers_the_ceiling_is_about_a_hundredth_of_the_outage() -> None:
+    backoff, rng = Backoff(Highest()), Random(7)
+    outage_s, ceilings = 0.0, {}
+    for minutes in (2, 20, 60, 72 * 60):
+        while outage_s < 60 * minutes:
+            ceiling_s = backoff.next_delay_s(was_answered=False)
+            outage_s += rng.uniform(0.0, ceiling_s)
+        ceilings[minutes] = ceiling_s
+
+    assert ceilings[2] < 3
+    assert 10 < ceilings[20] < 15
+    assert 30 < ceilings[60] < 45
+    assert ceilings[72 * 60] == 60
 
 
 def test_delays_use_the_whole_range_below_the_ceiling() -> None:

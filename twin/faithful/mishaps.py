@@ -125,7 +125,7 @@ def _partition(stage: Stage, node: Node) -> Ends:
 
     def end() -> None:
         over.append(True)
-        network.heal(node.client_id)
+        network.heal(node.client_id, is_noticed=False)  # it was somewhere on the way
 
     return end
 
