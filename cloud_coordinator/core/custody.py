@@ -14,14 +14,17 @@ from cloud_coordinator.placement.request import AppliedPlacement
 from cloud_coordinator.placement.snapshot import Reservation
 from skerry.fence import Fence
 from skerry.messages import Lane, Outcome, PlaceTask, RevokePlacement, TaskPlaced, TaskReturned
-from skerry.task import TaskSpec, with_time_left
+from skerry.task import TaskSpec, is_out_of_time, with_time_left
 
 replace = msgspec.structs.replace
 
 
 def accept(turn: Turn, entry: LedgerTask) -> None:
-    """Write a task that was offered and have it planned."""
+    """Write a task that was offered and have it planned; one that has no time left expires at once."""
     turn.ledger.put_task(entry)
+    if entry.task is not None and is_out_of_time(entry.task):
+        expire(turn, entry)
+        return
     turn.plan_soon(entry.task_id)
     expiry = turn.expiry_of(entry)
     if expiry is not None:

@@ -32,7 +32,7 @@ from skerry.messages import (
     TaskWithdrawn,
     UpRow,
 )
-from skerry.task import check_task
+from skerry.task import check_task, is_out_of_time
 
 
 def apply_rows(turn: Turn, node: str, epoch: str, lane: Lane, rows: Sequence[ReceivedRow], upto: int) -> None:
@@ -107,6 +107,9 @@ def _known(turn: Turn, node: str, task_id: str, *, is_home: bool) -> LedgerTask 
 def _offered(turn: Turn, node: str, offer: TaskOffered) -> None:
     entry = _known(turn, node, offer.task_id, is_home=True)
     task = check_task(offer.task)
+    if is_out_of_time(task) and entry is not None:
+        _asked(turn, entry)
+        return
     if entry is not None and (entry.state in (TaskState.PENDING, TaskState.PLACED) or is_for_good(entry)):
         _offered_again(turn, entry)
         return
@@ -129,6 +132,14 @@ def _offered(turn: Turn, node: str, offer: TaskOffered) -> None:
         ),
     )
     turn.count("tasks_offered", node=node)
+
+
+def _asked(turn: Turn, entry: LedgerTask) -> None:
+    """Its time is over, says its home, and asks for word: what waits for a place gets none any more."""
+    if entry.state is TaskState.PENDING:
+        custody.expire(turn, entry)
+    else:
+        _offered_again(turn, entry)
 
 
 def _end_as_unknown(turn: Turn, node: str, offer: TaskOffered) -> None:

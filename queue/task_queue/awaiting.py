@@ -1,13 +1,15 @@
 """Tasks that are elsewhere while their own time runs out: what goes along, and how long word is waited for.
 
 Rules only.  A node that is cut off cannot know how its task ended elsewhere, so its time alone ends one only
-if nobody can have taken it and a second run would do no harm.  Any other waits for word, but not for ever.
+if nobody can have taken it and a second run would do no harm.  Any other waits for word, but not for ever;
+where the coordinator may not know of it, it is asked: by an offer with no time left.
 """
 
 from __future__ import annotations
 
-from skerry.messages import Lane, Outcome
-from skerry.task import TaskSpec, with_time_left
+from skerry.decision import Decision
+from skerry.messages import Lane, Outcome, TaskOffered
+from skerry.task import with_time_left
 from task_queue.rows import TaskRow
 from task_queue.task import Event, State
 from task_queue.transaction import Transaction
@@ -21,18 +23,22 @@ def has_time_left(tx: Transaction, row: TaskRow) -> bool:
     return row.expires_on_s is None or row.expires_on_s > tx.on_s
 
 
-def copy_of(tx: Transaction, row: TaskRow) -> TaskSpec:
-    """Return the task as it is handed on: with the time that is left; the row keeps its own."""
-    return with_time_left(
+def offer_key(row: TaskRow) -> str:
+    """Return the coalescing key of a task's offer."""
+    return f"offer:{row.task_id}"
+
+
+def offer(
+    tx: Transaction, row: TaskRow, reason: str, *, decision: Decision | None = None, is_again: bool = False
+) -> None:
+    """Queue the offer of a task in the place of an earlier one: with the time left; the row keeps its own."""
+    task = with_time_left(
         tx.spec(row),
         expires_in_s=None if row.expires_on_s is None else row.expires_on_s - tx.on_s,
         deadline_in_s=None if row.deadline_on_s is None else row.deadline_on_s - tx.on_s,
     )
-
-
-def offer_key(row: TaskRow) -> str:
-    """Return the coalescing key of a task's offer."""
-    return f"offer:{row.task_id}"
+    message = TaskOffered(task_id=row.task_id, task=task, reason=reason, decision=decision, is_again=is_again)
+    tx.send(Lane.LIVE, message, key=row.task_id, coalesce=offer_key(row))
 
 
 def word_until_s(tx: Transaction, row: TaskRow) -> float | None:
@@ -45,11 +51,14 @@ def run_out(tx: Transaction, row: TaskRow) -> State:
     until_s = word_until_s(tx, row)
     if until_s is None or tx.on_s >= until_s:
         return give_up(tx, row, "the coordinator has not said how it ended")
-    is_taken = row.is_once or row.known is not None or not _is_offer_unanswered(tx, row)
-    tx.retract(Lane.LIVE, offer_key(row))  # from now on nobody takes it
-    if is_taken:
-        return tx.amend(row, waiting_for=OVERDUE, lease_on_s=until_s).state
-    return _end(tx, row, State.EXPIRED, "its time ran out before the coordinator took it")
+    is_taken = row.known is not None or not _is_offer_unanswered(tx, row)
+    if row.is_once and not is_taken:
+        offer(tx, row, OVERDUE)
+    else:
+        tx.retract(Lane.LIVE, offer_key(row))  # from now on nobody takes it
+    if not (row.is_once or is_taken):
+        return _end(tx, row, State.EXPIRED, "its time ran out before the coordinator took it")
+    return tx.amend(row, waiting_for=OVERDUE, lease_on_s=until_s).state
 
 
 def give_up(tx: Transaction, row: TaskRow, why: str) -> State:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from skerry.fence import Fence
-from skerry.messages import Lane, Outcome, TaskOffered, TaskWithdrawn
+from skerry.messages import Lane, Outcome, TaskWithdrawn
 from task_queue.advance import TIME_RAN_OUT
 from task_queue.attempts import cancel_here
-from task_queue.awaiting import copy_of, give_up, has_time_left, offer_key, word_until_s
+from task_queue.awaiting import give_up, has_time_left, offer, offer_key, word_until_s
 from task_queue.decisions import kept
 from task_queue.operations import (
     Cancel,
@@ -48,8 +48,7 @@ def hand_over(tx: Transaction, op: HandOver) -> Changed | Refused:
     if not has_time_left(tx, row):
         tx.end(row, Event.EXPIRED, State.EXPIRED, TIME_RAN_OUT)
         return Changed(task_id=row.task_id, state=State.EXPIRED, was=State.LEASED)
-    offer = TaskOffered(task_id=row.task_id, task=copy_of(tx, row), reason=op.reason, decision=op.decision)
-    tx.send(Lane.LIVE, offer, key=row.task_id, coalesce=offer_key(row))
+    offer(tx, row, op.reason, decision=op.decision)
     tx.move(
         row,
         Event.HANDED_OVER,
@@ -73,8 +72,7 @@ def offer_again(tx: Transaction, op: OfferAgain) -> Changed | Refused:
     reason = "the coordinator's ledger was lost or restored"
     if not has_time_left(tx, row):
         return Changed(task_id=row.task_id, state=give_up(tx, row, reason), was=row.state)
-    offer = TaskOffered(task_id=row.task_id, task=copy_of(tx, row), reason=reason, is_again=True)
-    tx.send(Lane.LIVE, offer, key=row.task_id, coalesce=offer_key(row))
+    offer(tx, row, reason, is_again=True)
     # The ledger that is gone may have had it run: its time alone does not end it any more.
     tx.note(row, Detail(error=reason), placed_on="", waiting_for=reason, lease_on_s=word_until_s(tx, row))
     return Changed(task_id=row.task_id, state=row.state, was=row.state)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from cloud_coordinator.ledger.values import TaskState
 from cloud_coordinator.testing import ModelFleet, place_one, placed_on
 from skerry.fence import Fence
@@ -193,6 +195,56 @@ def test_a_placed_task_carries_what_is_left_of_its_deadline(fleet: ModelFleet) -
     assert left is not None
     assert 94 < left < 96, "it was offered 5 s before it was placed"
     assert late == 0.001, "it has passed, and cannot be met"
+
+
+def ask_for_word(fleet: ModelFleet, task_id: str) -> None:
+    """What its home says when the task's own time has run out and it does not know how it ended."""
+    fleet.nodes["n1"].say(TaskOffered(task_id=task_id, task=a_task(expires_after_s=0.001)))
+    fleet.settle()
+
+
+def test_a_home_that_asks_of_a_task_unknown_here_hears_that_it_expired(fleet: ModelFleet) -> None:
+    task_id = "e" * 32
+
+    ask_for_word(fleet, task_id)
+
+    assert fleet.nodes["n1"].returned[task_id].outcome.status == "expired"
+    assert fleet.ledger.placements(task_id) == []
+
+
+def test_a_home_that_asks_of_a_task_that_waits_ends_it(fleet: ModelFleet) -> None:
+    task_id = fleet.offer("n1", a_task(resources=Resources(accelerator="gpu"), expires_after_s=3600.0))
+    fleet.settle()
+
+    ask_for_word(fleet, task_id)
+
+    assert fleet.nodes["n1"].returned[task_id].outcome.status == "expired"
+    assert fleet.task(task_id).state is TaskState.ENDED
+
+
+def test_a_home_that_asks_of_a_placed_task_hears_how_it_ends(fleet: ModelFleet) -> None:
+    task_id, node = place_one(fleet, expires_after_s=3600.0)
+
+    ask_for_word(fleet, task_id)
+    assert placed_on(fleet, task_id) == node
+    assert task_id not in fleet.nodes["n1"].returned
+    fleet.nodes[node].finish(task_id)
+    fleet.settle()
+
+    assert fleet.nodes["n1"].returned[task_id].outcome.status == "succeeded"
+
+
+@pytest.mark.parametrize("status", ["succeeded", "failed"])
+def test_a_home_that_asks_of_a_task_that_has_ended_hears_it_once_more(fleet: ModelFleet, status: str) -> None:
+    task_id, node = place_one(fleet, expires_after_s=3600.0)
+    fleet.nodes[node].finish(task_id, status=status)
+    fleet.settle()
+    fleet.nodes["n1"].returned.clear()
+
+    ask_for_word(fleet, task_id)
+
+    assert fleet.nodes["n1"].returned[task_id].outcome.status == status
+    assert not placed_on(fleet, task_id)
 
 
 def test_a_task_with_no_time_left_expires_instead_of_being_placed(fleet: ModelFleet) -> None:

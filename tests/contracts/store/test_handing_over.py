@@ -10,7 +10,7 @@ import pytest
 from skerry.fence import Fence
 from skerry.ids import TaskId
 from skerry.messages import Lane, Outcome, TaskOffered, TaskWithdrawn
-from skerry.task import check_task
+from skerry.task import check_task, is_out_of_time
 from task_queue.limits import Limits
 from task_queue.operations import (
     Advance,
@@ -276,14 +276,14 @@ def test_what_may_have_been_taken_waits_for_word_and_then_ends_as_unknown(q: Que
         q.one(OfferAgain(task_id=task_id))
     grace_s = Limits().await_word_s
 
-    at_its_end, waits = advance(q, 61), q.record(task_id)
+    at_its_end, waits, left = advance(q, 61), q.record(task_id), the_offers(q)
     before, after = advance(q, grace_s - 2), advance(q, 2)
 
     assert (at_its_end.expired, before.given_up) == ((), ())
     assert waits.state is State.HANDED_OVER
     assert at_its_end.next_due_in_s == pytest.approx(grace_s - 1)
     assert "time ran out" in waits.waiting_for or how in ("came back", "offered again")
-    assert the_offers(q) == [] or how == "offered again", "nobody takes it any more"
+    assert all(is_out_of_time(offer.task) for offer in left) or how == "offered again", "nobody takes it"
     assert after.given_up == ((task_id, State.HANDED_OVER),)
     assert after.next_due_in_s is None
     outcome = q.record(task_id).outcome
@@ -292,6 +292,20 @@ def test_what_may_have_been_taken_waits_for_word_and_then_ends_as_unknown(q: Que
     assert outcome.status == "unknown"
     assert "may have taken effect" in outcome.error
     assert [report.outcome.status for report in ended_rows(q, Lane.LIVE)] == ["unknown"]
+
+
+def test_of_an_offer_that_may_have_been_taken_once_the_coordinator_is_asked(q: QueueDriver) -> None:
+    task_id = hand_over(q, expires_after_s=60, effect="at_most_once")
+    before = q.store.depth().written[Lane.LIVE]
+    advance(q, 61)
+
+    (row,) = q.store.outbox(Lane.LIVE, 0, limit=100, limit_bytes=1 << 20)
+
+    assert row.seq > before, "it goes behind the offer, which may be on its way"
+    assert is_out_of_time(the_offers(q)[0].task)
+    q.one(Return(task_id=task_id, fence=Fence(), outcome=Outcome(status="expired")))
+    assert q.state(task_id) is State.EXPIRED
+    assert the_offers(q) == []
 
 
 def test_word_that_comes_while_it_is_waited_for_counts(q: QueueDriver) -> None:
