@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,8 @@ class ProfileCache:
                 profile.load(msgspec.convert(cache.get(_KEY, []), type=list[Measured]))
         except (sqlite3.Error, OSError, RuntimeError, msgspec.MsgspecError) as error:
             log.warning("the run times measured before cannot be read and are measured anew: %s", error)
-            self._path.unlink(missing_ok=True)
+            with suppress(OSError):  # the next save will say what hinders it
+                self._path.unlink(missing_ok=True)
 
     def save(self, profile: RuntimeProfile, measured: int) -> None:
         """Write the profile. measured: grows with each measurement; nothing is written when it has not."""
@@ -51,6 +53,8 @@ class ProfileCache:
             log.warning("the measured run times were not kept: %s", error)
 
     def _open(self) -> Any:
+        if self._path.is_dir():  # sqlitedict would end a thread with a traceback
+            raise IsADirectoryError(f"{self._path} is a directory: move it away")
         from sqlitedict import SqliteDict  # imported when used: it starts a thread
 
         return SqliteDict(

@@ -62,8 +62,11 @@ class BlobStore:
         self._held: Counter[str] = Counter()
         self._incoming_bytes = 0
         self._order = 0
-        for folder in ("objects", "incoming", "quarantine", "pins"):
-            make_directory(root / folder)
+        try:
+            for folder in ("objects", "incoming", "quarantine", "pins"):
+                make_directory(root / folder)
+        except OSError as error:
+            raise BlobError(f"{root} cannot be used for content: {error.strerror}") from error
         for left_over in (root / "incoming").iterdir():
             left_over.unlink()
         self._pinned = {f"sha256:{path.name}" for path in (root / "pins").iterdir()}

@@ -69,6 +69,14 @@ def open_writer(path: Path, limits: Limits) -> apsw.Connection:
         return db
 
 
+def refuse_folders(path: Path) -> None:
+    """Raise StorageFailed when a directory stands where a file of the queue belongs, before any is moved."""
+    for part in ("", "-wal", "-shm"):
+        file = path.with_name(path.name + part)
+        if file.is_dir():
+            raise StorageFailed(f"{file} is a directory, and no file of the queue: move it away", path=path)
+
+
 def refuse_without_index_room(path: Path) -> None:
     """Raise StorageFailed where SQLite would find no room for the index of the log: see has_index_room."""
     if not has_index_room(path):

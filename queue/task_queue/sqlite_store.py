@@ -80,6 +80,7 @@ class SqliteStore:
         Raises StoreTooNew (the file is left as it is) and StorageFailed.
         """
         make_directory(path.parent)
+        sqlite_file.refuse_folders(path)
         try:
             return cls._open_whole(path, now, wall_s, reports, limits)
         except StorageFailed:

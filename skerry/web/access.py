@@ -103,9 +103,9 @@ def read_or_make_token(path: Path) -> str:
 def read_token(path: Path) -> str:
     """Return the token kept in the file.  Raises SettingsError when it is missing, empty or open to all."""
     try:
+        token = path.read_text(encoding="ascii").strip()
         if path.stat().st_mode & 0o007:
             raise SettingsError(f"the token file {path} can be read by every user: chmod 600 {path}")
-        token = path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(
             f"the token file {path} cannot be read: {getattr(error, 'strerror', error)}"

@@ -321,6 +321,49 @@ def test_a_mistake_in_the_settings_is_one_clear_line(tmp_path: Path, toml: str, 
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.parametrize("name", ["queue.db", "api-token"])
+def test_a_folder_in_the_place_of_a_file_is_named_and_left_alone(tmp_path: Path, name: str) -> None:
+    data = tmp_path / "data"
+    (data / name / "something").mkdir(parents=True)
+    file = tmp_path / "agent.toml"
+    file.write_text(f"data_dir = '{data}'\n[api]\ntcp = '127.0.0.1:0'\n")
+
+    ended = run_module(file)
+
+    assert ended.returncode == 2
+    (line,) = ended.stderr.strip().splitlines()
+    assert str(data) in line
+    assert "is a directory" in line.lower()
+    assert (data / name / "something").is_dir()
+
+
+def test_a_file_in_the_place_of_the_content_store_is_named(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "content").touch()
+    file = tmp_path / "agent.toml"
+    file.write_text(f"data_dir = '{data}'\n")
+
+    ended = run_module(file)
+
+    assert ended.returncode == 2
+    (line,) = ended.stderr.strip().splitlines()
+    assert str(data / "content") in line
+
+
+def test_run_times_that_cannot_be_kept_hinder_nothing(
+    run_agent: RunAgent, agent_settings: AgentSettings, caplog: pytest.LogCaptureFixture
+) -> None:
+    (agent_settings.home / "profile.db").mkdir(parents=True)
+
+    async def story() -> TaskRecord:
+        async with run_agent() as agent:
+            return await ended(agent, await submit(agent, command("true")))
+
+    assert asyncio.run(story()).state is State.DONE
+    assert any("profile.db" in record.getMessage() for record in caplog.records)
+
+
 def test_a_database_of_a_newer_version_is_left_alone(agent_settings: AgentSettings, tmp_path: Path) -> None:
     import apsw
 

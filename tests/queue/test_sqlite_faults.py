@@ -181,6 +181,24 @@ def test_an_empty_file_becomes_a_new_store(tmp_path: Path) -> None:
     q.store.close()
 
 
+@pytest.mark.parametrize("part", ["", "-wal", "-shm"])
+def test_a_folder_in_the_place_of_a_file_is_refused_before_anything_is_moved(
+    tmp_path: Path, part: str
+) -> None:
+    q = QueueDriver(sqlite_opener(tmp_path))
+    q.enqueue()
+    q.store.close()
+    folder = tmp_path / f"queue.db{part}"
+    folder.unlink(missing_ok=True)
+    folder.mkdir()
+    before = sorted(tmp_path.iterdir())
+
+    with pytest.raises(StorageFailed, match=f"{folder} is a directory"):
+        sqlite_opener(tmp_path)(q.clock)
+
+    assert sorted(tmp_path.iterdir()) == before
+
+
 def test_two_processes_on_one_directory_the_second_is_refused_with_the_pid_of_the_first(
     tmp_path: Path,
 ) -> None:
