@@ -21,8 +21,8 @@ from skerry import __version__
 from skerry.backup_documents import BackupManifest, Restored, Verified
 from skerry.clock import Instant
 from skerry.durable import sync
-from skerry.errors import BackupError, StorageFailed
-from skerry.lock import DirectoryLock
+from skerry.errors import BackupError, SettingsError
+from skerry.lock import LOCK, DirectoryLock
 from task_queue.backup import copy_in_use, make_ready, why_unusable
 from task_queue.damage.salvage import PROGRESS
 from task_queue.inspection import StoppedQueue, schema_known
@@ -175,6 +175,7 @@ def restore(
                 staged, now=now, wall_s=wall_s, limits=_NO_BALLAST, reports=reports, came_from=came_from
             )
             aside = _set_aside(home, there, wall_s()) if there else None
+            _give_to_owner(home, staged, home / LOCK, *([] if aside is None else [aside]))
             staged.replace(home / DATABASE)
         sync(home)
     missing = [name for name in manifest.contents if not _has_content(home, name)]
@@ -192,6 +193,14 @@ def _lock(home: Path) -> DirectoryLock:
         return DirectoryLock(home)
     except OSError as error:
         raise BackupError(f"{home} cannot be used as a data directory: {error.strerror}") from error
+
+
+def _give_to_owner(home: Path, *made: Path) -> None:
+    """Give what root has made to the directory's owner, as whom the agent runs."""
+    if os.geteuid() == 0:
+        owner = home.stat()
+        for path in made:
+            os.chown(path, owner.st_uid, owner.st_gid)
 
 
 def _queue_files(home: Path) -> list[Path]:
@@ -232,10 +241,10 @@ def _hash(path: Path) -> str:
 
 
 def database_of(home: Path) -> Path:
-    """Return where an agent's queue lies.  Raises StorageFailed when there is none."""
+    """Return where an agent's queue lies.  Raises SettingsError when there is none."""
     path = home / DATABASE
     if not path.is_file():
-        raise StorageFailed(f"there is no queue in {home}: name the agent's data directory", path=path)
+        raise SettingsError(f"there is no queue in {home}: name the agent's data directory")
     return path
 
 

@@ -10,11 +10,14 @@ from types import TracebackType
 from skerry.durable import make_directory
 from skerry.errors import DirectoryInUse
 
+#: The file's name in the directory.
+LOCK = "owner.lock"
+
 
 def is_owned(directory: Path) -> bool:
     """Decide whether a process owns the directory at this moment; nothing is changed or kept."""
     try:
-        descriptor = os.open(directory / "owner.lock", os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(directory / LOCK, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
     try:
@@ -35,7 +38,7 @@ class DirectoryLock:
         Raises DirectoryInUse with the owner's pid.
         """
         make_directory(directory)
-        self._fd = os.open(directory / "owner.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._fd = os.open(directory / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

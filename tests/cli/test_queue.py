@@ -282,7 +282,7 @@ def test_a_settings_file_leads_to_a_stopped_agents_queue(skerry: Skerry, tmp_pat
 def test_a_directory_without_a_queue_is_named(skerry: Skerry, tmp_path: Path) -> None:
     result = skerry("queue", "show", "--data-dir", "nothing")
 
-    assert (result.exit_code, "there is no queue" in result.stderr) == (5, True)
+    assert (result.exit_code, "there is no queue" in result.stderr) == (2, True)
 
 
 def test_damage_in_a_stopped_agents_queue_is_found(skerry: Skerry, tmp_path: Path) -> None:

@@ -210,6 +210,23 @@ def test_a_restore_over_a_queue_is_refused_unless_it_is_set_aside(tmp_path: Path
     store.close()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root restores for somebody else")
+def test_what_root_restores_belongs_to_the_directorys_owner(tmp_path: Path) -> None:
+    q, home = a_queue(tmp_path / "first"), tmp_path / "home"
+    archive(q, tmp_path / "first", tmp_path / "copy.zip")
+    a_queue(home).store.close()
+    for path in (home, *home.rglob("*")):
+        os.chown(path, 4321, 1234)
+
+    q.store.close()
+    clock = ManualClock()
+    restore(tmp_path / "copy.zip", home, replace=True, now=clock.now(), wall_s=clock.wall_s, reports=True)
+
+    made = {path.name: (path.stat().st_uid, path.stat().st_gid) for path in home.rglob("*")}
+    assert {"queue.db", "owner.lock"} <= made.keys()
+    assert set(made.values()) == {(4321, 1234)}, made
+
+
 def test_a_restore_is_refused_while_an_agent_owns_the_directory(tmp_path: Path) -> None:
     q = a_queue(tmp_path / "home")
     archive(q, tmp_path / "home", tmp_path / "copy.zip")
