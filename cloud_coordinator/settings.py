@@ -68,6 +68,8 @@ class NodesTable(_Table, frozen=True, kw_only=True):
 
     #: How often a node reports its state; three missed reports make it stale.
     state_interval_s: Annotated[float, Meta(gt=0, le=3600)] = _CORE.state_interval_s
+    #: A larger fleet is told to spread its return, so that no more nodes come back in one second.
+    reconnects_per_s: Annotated[float, Meta(gt=0)] = _CORE.reconnects_per_s
     token_valid_s: Annotated[float, Meta(gt=0)] = 86400.0  #: how long an enrolment token can be used
     enrol_per_minute: Annotated[int, Meta(ge=1)] = 120  #: enrolments above this rate are asked to come later
 
@@ -145,6 +147,7 @@ class CoordinatorSettings(_Table, frozen=True, kw_only=True):
             lease_s=self.placement.lease_s,
             retry_s=self.placement.retry_s,
             state_interval_s=self.nodes.state_interval_s,
+            reconnects_per_s=self.nodes.reconnects_per_s,
             keep_ended=self.ledger.keep_ended,
         )
 

@@ -255,6 +255,7 @@ class Uplink:
                     self._begin(self._apply(action))
                 case do.Welcomed():
                     self.down_reason, self.alarm = "", ""
+                    self._transport.hint(action.welcome.spread_s)
                     self._begin(self._meet(action.welcome))
                 case do.Refuse():
                     self._refuse(action.reason, action.detail)
@@ -265,8 +266,6 @@ class Uplink:
                     self._move_session(session)
                 case do.LeasesHeld(since):
                     self._renew(since)
-                case do.Spread():
-                    self._transport.hint(action.spread_s)
                 case do.Rest():
                     self._transport.rest(action.for_s)
                 case _:

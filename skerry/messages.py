@@ -95,6 +95,7 @@ class Welcome(_Body, frozen=True, kw_only=True):
     version: str = ""
     state_interval_s: float = 5.0
     birth_number: Number = 0  #: of the birth that this answers; 0 from a side that does not count
+    spread_s: float = 0.0  #: draw the delay of a reconnect from no less than this (fleet size ÷ allowed rate)
 
 
 class Hint(_Body, frozen=True, kw_only=True):
@@ -104,7 +105,7 @@ class Hint(_Body, frozen=True, kw_only=True):
     retry_after_s: float = 0.0  #: say nothing but presence for this long
     reason: str = ""  #: for people; not empty when something needs their attention
     must_be_born: bool = False  #: the coordinator does not know this session: say the birth again
-    spread_s: float = 0.0  #: draw the first delay of the next reconnect from this (fleet size ÷ allowed rate)
+    spread_s: float = 0.0  #: draw the moment of that birth from this: others are asked for theirs as well
     newest_session: Number = 0  #: a birth was refused, for this session is known; 0 says nothing
     process: str = ""  #: whose the newest session is, as far as it is known
 

@@ -29,7 +29,7 @@ class Leaf(StrEnum):
     WELCOME = "welcome"  #: down: answer to a birth
     ACK = "ack"  #: down: events committed
     COMMANDS = "commands"  #: down: batches of the node's command log
-    HINT = "hint"  #: down: come back later, say your birth again, spread your reconnects
+    HINT = "hint"  #: down: come back later, say your birth again
 
 
 UP = frozenset({Leaf.BIRTH, Leaf.PRESENCE, Leaf.STATE, Leaf.EVENTS, Leaf.UP_ACK})

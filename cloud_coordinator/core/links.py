@@ -12,7 +12,7 @@ from functools import partial
 
 from cloud_coordinator.core import intake, register
 from cloud_coordinator.core.actions import Report, Say
-from cloud_coordinator.core.turn import NodeNow, Turn
+from cloud_coordinator.core.turn import Limits, Memory, NodeNow, Turn
 from cloud_coordinator.ledger.port import Ledger
 from skerry.link.actions import (
     Action,
@@ -28,7 +28,6 @@ from skerry.link.actions import (
     SessionClosed,
     SessionMoved,
     SessionOpened,
-    Spread,
     StateReported,
     TrimOutbox,
     Welcomed,
@@ -117,6 +116,7 @@ class Links:
                 heads={lane: ledger.head(name, lane).last for lane in Lane},
                 version=self._version,
                 state_interval_s=turn.limits.state_interval_s,
+                spread_s=partial(_spread_s, turn.memory, turn.limits),
             )
             if self._retry_after_s:
                 self._hubs[name].handle(self._load_for(name), turn.now)
@@ -153,7 +153,7 @@ class Links:
                 turn.count("refused", node=name, reason=reason[:64])
             case Alarm(text):
                 turn.act(Report("error", text, name))
-            case Welcomed() | Spread() | LeasesHeld() | SessionMoved() | Rest():
+            case Welcomed() | LeasesHeld() | SessionMoved() | Rest():
                 pass  # the other side's
         return None
 
@@ -161,6 +161,12 @@ class Links:
 def _apply(turn: Turn, name: str, action: ApplyRows) -> Applied:
     intake.apply_rows(turn, name, action.epoch, action.lane, action.rows, action.upto)
     return Applied(action.epoch, action.lane, action.upto)
+
+
+def _spread_s(memory: Memory, limits: Limits) -> float:
+    """What takes less than a second needs no spreading."""
+    needs_s = len(memory.nodes) / limits.reconnects_per_s
+    return needs_s if needs_s >= 1.0 else 0.0
 
 
 def _mark_of(ledger: Ledger, name: str, epoch: str, lane: Lane) -> int:

@@ -41,6 +41,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     retry_s: float = 2.0
     #: How often a node reports its state; three missed reports make it stale.
     state_interval_s: float = 5.0
+    #: A larger fleet is told to spread its return, so that no more nodes come back in one second.
+    reconnects_per_s: float = 200.0
     #: Ended tasks kept in the ledger.
     keep_ended: int = 500_000
 

@@ -109,12 +109,6 @@ class LeasesHeld(_Action, frozen=True):
     since: Instant
 
 
-class Spread(_Action, frozen=True):
-    """Edge: draw the first delay of the next reconnect from this many seconds."""
-
-    spread_s: float
-
-
 class Rest(_Action, frozen=True):
     """Edge: nobody here wants to hear this node: once the connection is lost, stay away for so long."""
 
@@ -147,7 +141,6 @@ Action = (
     | Quarantine
     | SessionMoved
     | LeasesHeld
-    | Spread
     | Rest
     | Refuse
     | Alarm

@@ -21,7 +21,6 @@ from skerry.link.actions import (
     Rest,
     Send,
     SessionMoved,
-    Spread,
     Welcomed,
 )
 from skerry.link.backoff import Backoff
@@ -87,6 +86,7 @@ class EdgeLink:
         self._sender = StreamSender(Leaf.EVENTS, birth.store_epoch)
         self._receiver = StreamReceiver(Leaf.UP_ACK, DOWN_ROWS, mark_of)
         self._receiver.attach(birth.command_epoch)
+        self._rng = rng
         self._backoff = Backoff(rng, floor_s=BIRTH_FLOOR_S, cap_s=BIRTH_CAP_S)
         self._phase = Phase.DOWN
         self._births = 0
@@ -271,12 +271,12 @@ class EdgeLink:
             actions.append(Alarm(hint.reason))
         if hint.reason and hint.retry_after_s > 0:
             actions.append(Rest(min(hint.retry_after_s, 3600.0)))
-        if hint.spread_s > 0:
-            actions.append(Spread(hint.spread_s))
         if self._is_superseded(hint):
             return [*actions, *self._move_session(hint.newest_session + 1, now)]
         if hint.retry_after_s > 0:
             self._pause(now.plus(min(hint.retry_after_s, 3600.0)))
+        elif hint.must_be_born and hint.spread_s > 0 and self._quiet_until is None:
+            self._pause(now.plus(self._rng.uniform(0.0, min(hint.spread_s, 3600.0))))
         elif hint.must_be_born:
             actions += self._announce_again(now)
         return actions

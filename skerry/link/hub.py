@@ -6,7 +6,7 @@ Closing an old session never touches a newer one. Two machines under one key are
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from skerry.clock import Instant
 from skerry.link.actions import (
@@ -78,10 +78,12 @@ class HubLink:
         version: str = "",
         state_interval_s: float = 5.0,
         credit: int = 2000,
+        spread_s: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """record: what the register knows of the node (session, boot, hardware, quarantine).
 
         mark_of: the store's inbox marks of this node.  heads: highest row of the node's command log, by lane.
+        spread_s: within how many seconds the whole fleet may come back; 0: in one moment.
         """
         self._session = record.session
         self._boot_id = record.boot_id
@@ -96,6 +98,7 @@ class HubLink:
         self._term = term
         self._version = version
         self._state_interval_s = state_interval_s
+        self._spread_s = spread_s
         self._load = LoadChanged(credit)
         self._heads = dict(heads or {})
         self._sender = StreamSender(Leaf.COMMANDS, command_epoch)
@@ -238,6 +241,7 @@ class HubLink:
             version=self._version,
             state_interval_s=self._state_interval_s,
             birth_number=birth.number,
+            spread_s=self._spread_s(),
         )
         return send(Leaf.WELCOME, welcome)
 
@@ -282,7 +286,7 @@ class HubLink:
         if self._asked_birth_at is not None and now.since(self._asked_birth_at) < REBIRTH_PAUSE_S:
             return [Refuse("not_born")]
         self._asked_birth_at = now
-        return [Refuse("not_born"), send(Leaf.HINT, Hint(must_be_born=True))]
+        return [Refuse("not_born"), send(Leaf.HINT, Hint(must_be_born=True, spread_s=self._spread_s()))]
 
     def _note_head(self, lane: Lane, head: int | None) -> None:
         if head is not None:

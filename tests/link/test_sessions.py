@@ -20,7 +20,6 @@ from skerry.link.actions import (
     Send,
     SessionClosed,
     SessionOpened,
-    Spread,
     StateReported,
     Welcomed,
 )
@@ -67,8 +66,8 @@ def sent(leaf: Leaf, actions: Sequence[Action]) -> list[dict[str, Any]]:
     return [msgspec.json.decode(a.body) for a in of(Send, actions) if a.leaf == leaf]
 
 
-def an_edge(*, heads: dict[Lane, int] | None = None, **fields: Any) -> EdgeLink:
-    return EdgeLink(a_birth(**fields), mark_of=lambda e, lane: 0, rng=Random(1), heads=heads)
+def an_edge(*, heads: dict[Lane, int] | None = None, rng: Random | None = None, **fields: Any) -> EdgeLink:
+    return EdgeLink(a_birth(**fields), mark_of=lambda e, lane: 0, rng=rng or Random(1), heads=heads)
 
 
 def a_welcome(**fields: Any) -> Received:
@@ -160,7 +159,7 @@ def test_a_coordinator_that_does_not_know_the_session_gets_its_birth_at_once() -
 
 def test_a_hint_to_come_later_is_kept_and_ended_by_a_new_connection() -> None:
     edge = a_welcomed_edge()
-    edge.handle(received(Hint(retry_after_s=300, reason="busy", spread_s=40)), T0)
+    edge.handle(received(Hint(retry_after_s=300, reason="busy")), T0)
 
     quiet = [action for s in range(1, 300) for action in edge.handle(Tick(), T0.plus(s))]
     assert sent(Leaf.BIRTH, quiet) == []
@@ -170,10 +169,27 @@ def test_a_hint_to_come_later_is_kept_and_ended_by_a_new_connection() -> None:
     assert sent(Leaf.BIRTH, edge.handle(LinkUp(), T0.plus(303)))
 
 
-def test_a_hint_says_why_and_how_wide_to_spread_and_another_boots_is_not_ours() -> None:
+def test_a_whole_fleet_that_is_asked_for_its_births_says_them_over_the_time_it_is_given() -> None:
+    hint = received(Hint(must_be_born=True, spread_s=40))
+    born_s = []
+    for number in range(40):
+        edge = a_welcomed_edge(rng=Random(number))
+        assert edge.handle(hint, T0) == []
+        for s in range(1, 41):
+            told = edge.handle(hint, T0.plus(s)) if s % 5 == 0 else []  # asked again, it keeps its moment
+            if sent(Leaf.BIRTH, [*told, *edge.handle(Tick(), T0.plus(s))]):
+                born_s.append(s)
+                break
+
+    assert len(born_s) == 40
+    assert max(born_s.count(s) for s in born_s) <= 5
+    assert max(born_s) > 30
+
+
+def test_a_hint_says_why_and_another_boots_is_not_ours() -> None:
     edge = a_welcomed_edge()
 
-    assert edge.handle(received(Hint(reason="busy", spread_s=40)), T0) == [Alarm("busy"), Spread(40)]
+    assert edge.handle(received(Hint(reason="busy")), T0) == [Alarm("busy")]
     assert edge.handle(received(Hint(boot_id="boot-2", reason="busy")), T0) == []
 
 
@@ -302,7 +318,7 @@ def test_a_coordinator_that_restarted_asks_for_the_birth_and_not_too_often() -> 
     second = hub.handle(received(a_state()), T0.plus(1))
     third = hub.handle(received(Presence(session=1, online=True)), T0.plus(6))
 
-    assert sent(Leaf.HINT, first) == [{"must_be_born": True}]
+    assert [hint["must_be_born"] for hint in sent(Leaf.HINT, first)] == [True]
     assert sent(Leaf.HINT, second) == []
     assert sent(Leaf.HINT, third)
 

@@ -22,6 +22,7 @@ _AT_MOST = (
     "attempts",
     "placements",
     "takeovers",
+    "returns_per_s",
 )
 #: Between two looks whether an outbox is empty, seconds of the world.
 LOOK_S = 0.25
@@ -78,6 +79,7 @@ class Measures:
             "attempts": self.attempts,
             "placements": self._overseer.most_placements,
             "takeovers": max(self._world.network.takeovers.values(), default=0),
+            "returns_per_s": self._overseer.most_births,
             "sheddings": self._overseer.sheddings,
         }
 

@@ -7,7 +7,7 @@ newer one; each by its own account.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,10 +20,10 @@ from cloud_coordinator.ledger.sqlite import SqliteLedger
 from cloud_coordinator.ledger.values import LedgerTask, Mark, Placement, TaskState
 from cloud_coordinator.runtime import Runtime
 from skerry.link.wire import KINDS
-from skerry.messages import Lane, Presence, State, StreamBatch
+from skerry.messages import Birth, Lane, Presence, State, StreamBatch
 from skerry.node import NodeRecord
 
-_PRESENCE, _STATE, _ROWS = KINDS[Presence], KINDS[State], KINDS[StreamBatch]
+_BIRTH, _PRESENCE, _STATE, _ROWS = KINDS[Birth], KINDS[Presence], KINDS[State], KINDS[StreamBatch]
 Violated = Callable[[int, str, str, str], None]
 
 
@@ -53,6 +53,8 @@ class Overseer:
         self.most_placements = 0
         self.statuses: dict[str, set[str]] = {}  #: node → what it was called
         self.sheddings = 0
+        self._births: deque[tuple[float, str]] = deque()  #: of the last second, by whom
+        self.most_births = 0  #: of different nodes, within one second, since they first came together
         #: Node, epoch of its store, lane → up to where the ledger holds it.
         self.marks: dict[tuple[str, str, Lane], int] = {}
         #: Called with a node and lane whose rows were taken, and up to which.
@@ -62,9 +64,12 @@ class Overseer:
         """The coordinator was given an event."""
         if not isinstance(event, happened.Heard):
             return
+        is_back = event.node in self._heard_s
         self._heard_s[event.node] = self._now_s()
         if event.kind == _STATE:
             self._holds[event.node] = (self._now_s(), frozenset(_read_holds(event.body).holds))
+        elif event.kind == _BIRTH and is_back:
+            self._returned(event.node)
         elif event.kind == _ROWS:
             self._holds.pop(event.node, None)  # they may say that it has let go of something
 
@@ -88,6 +93,13 @@ class Overseer:
     def called(self, record: NodeRecord) -> None:
         """A node is called what the register says."""
         self.statuses.setdefault(record.name, set()).add(record.status)
+
+    def _returned(self, node: str) -> None:
+        births = self._births
+        births.append((self._now_s(), node))
+        while births[0][0] <= self._now_s() - 1.0:
+            births.popleft()
+        self.most_births = max(self.most_births, len({name for _, name in births}))
 
     def _ended(self, before: LedgerTask, task: LedgerTask) -> None:
         """Whoever ends a placed task holds its placement, or is its home."""

@@ -98,7 +98,11 @@ class Stage:
             home / "coordinator",
             fleet=FLEET,
             key=self.cloud_key,
-            limits=CloudLimits(lease_s=part.lease_s, state_interval_s=part.state_interval_s),
+            limits=CloudLimits(
+                lease_s=part.lease_s,
+                state_interval_s=part.state_interval_s,
+                reconnects_per_s=part.reconnects_per_s,
+            ),
             overseer=overseer,
         )
         self.measures = Measures(self.world, overseer)

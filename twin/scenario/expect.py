@@ -21,6 +21,7 @@ class Expect(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     attempts: Count | None = None  #: of one task, at most
     placements: Count | None = None  #: of one task, at most
     takeovers: Count | None = None  #: of one name at the broker, at most
+    returns_per_s: Count | None = None  #: nodes that came back within one second, at most
     sheddings: Count | None = None  #: how often the coordinator held its nodes back, at least
     refusals: Count | None = None  #: answers "no" to producers, at most
     online: str = ""  #: who is never called stale or lost

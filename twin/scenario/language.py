@@ -90,6 +90,7 @@ class CoordinatorPart(_Table, frozen=True, kw_only=True):
 
     lease_s: Annotated[float, Meta(ge=1)] = 900.0
     state_interval_s: Annotated[float, Meta(gt=0)] = 5.0
+    reconnects_per_s: Annotated[float, Meta(gt=0)] = 200.0
 
 
 class Scenario(_Table, frozen=True, kw_only=True):
