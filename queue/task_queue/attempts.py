@@ -48,23 +48,16 @@ def claim(tx: Transaction, op: Claim) -> Claimed:
 def _lease(tx: Transaction, limit: int) -> list[tuple[TaskRow, bytes]]:
     """Lease so many ready tasks: by priority, then arrival, but each so many-th the oldest of all."""
     leased: list[int] = []
+    in_order, oldest = tx.tables.ready(tx.leases), tx.tables.oldest_ready(tx.leases)
     while len(leased) < limit:
-        until_oldest = AGEING_SHARE - 1 - tx.book.claims % AGEING_SHARE
-        free = _next_ready(tx, min(limit - len(leased), until_oldest))
-        if not free:
+        is_oldests_turn = tx.book.claims % AGEING_SHARE == AGEING_SHARE - 1
+        seq = next(oldest if is_oldests_turn else in_order, None)
+        if seq is None:
             break
-        tx.book.claims += len(free)
-        tx.leases.update(free)
-        leased += free
+        tx.book.claims += 1
+        tx.leases.add(seq)
+        leased.append(seq)
     return tx.tables.claimed(leased)
-
-
-def _next_ready(tx: Transaction, limit: int) -> list[int]:
-    """Return the next tasks in queue order; with a limit of 0 it is the oldest one's turn."""
-    if limit > 0:
-        return tx.tables.ready(limit, tx.leases)
-    oldest = tx.tables.oldest_ready(tx.leases)
-    return [] if oldest is None else [oldest]
 
 
 def _claimed(tx: Transaction, row: TaskRow, task: TaskSpec) -> ClaimedTask:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterator, Sequence
-from itertools import islice, takewhile
+from heapq import merge
+from itertools import takewhile
+from operator import itemgetter
 from typing import Any
 
 import msgspec
@@ -227,19 +229,17 @@ class MemoryTables(MemoryRecurring, MemoryOutbox):
         first = next(self.index["key"].above((queue_key,)), None)
         return self.rows[first[2]] if first is not None and first[0] == queue_key else None
 
-    def ready(self, limit: int, leases: Container[int]) -> list[int]:
+    def ready(self, leases: Container[int]) -> Iterator[int]:
         """See Tables."""
-        return list(islice((key[-1] for key in self.index["ready"] if key[-1] not in leases), limit))
+        return (seq for _, _, seq in self.index["ready"] if seq not in leases)
 
-    def oldest_ready(self, leases: Container[int]) -> int | None:
+    def oldest_ready(self, leases: Container[int]) -> Iterator[int]:
         """See Tables."""
-        first = [found for priority in PRIORITIES if (found := self._first_of(priority, leases)) is not None]
-        return min(first)[1] if first else None
+        by_turn = merge(*map(self._ready_of, PRIORITIES), key=itemgetter(1))
+        yield from (seq for _, _, seq in by_turn if seq not in leases)
 
-    def _first_of(self, priority: int, leases: Container[int]) -> tuple[int, int] | None:
-        """Return (turn, number) of the first row of a priority that has no lease."""
-        found = takewhile(lambda key: key[0] == -priority, self.index["ready"].above((-priority,)))
-        return next(((turn, seq) for _, turn, seq in found if seq not in leases), None)
+    def _ready_of(self, priority: int) -> Iterator[Any]:
+        return takewhile(lambda key: key[0] == -priority, self.index["ready"].above((-priority,)))
 
     def _upto(self, name: str, on_s: float, limit: int) -> list[TaskRow]:
         found: list[TaskRow] = []

@@ -152,8 +152,9 @@ DELETE FROM body WHERE seq = :seq;
 SELECT * FROM task WHERE task_id = :task_id;
 
 -- name: claimed
--- One task with its body.
-SELECT task.*, body.body FROM task LEFT JOIN body ON body.seq = task.seq WHERE task.seq = :seq;
+-- The tasks whose numbers a JSON list holds, in its order, each with its body.
+SELECT task.*, body.body FROM json_each(:seqs) AS wanted CROSS JOIN task ON task.seq = wanted.value
+LEFT JOIN body ON body.seq = task.seq;
 
 -- name: body
 -- A task as it was submitted.
@@ -181,7 +182,7 @@ SELECT seq FROM task WHERE state = 'ready' AND seq = :seq;
 
 -- name: ready_of
 -- Ready tasks of one priority, the oldest first, from the index alone; read as far as needed.
-SELECT seq, turn FROM task WHERE state = 'ready' AND priority = :priority ORDER BY turn;
+SELECT turn, seq FROM task WHERE state = 'ready' AND priority = :priority ORDER BY turn;
 
 -- name: due
 -- Delayed tasks whose time has come.
@@ -388,6 +389,14 @@ RETURNING class, length(body);
 SELECT class, count(*), sum(length(body)), max(id) FROM (
     SELECT class, body, id FROM outbox WHERE id BETWEEN :first AND :last ORDER BY id LIMIT :limit
 ) GROUP BY class;
+
+-- name: is_all_of_outbox
+-- Whether there are no messages but those.
+SELECT (SELECT min(id) FROM outbox) >= :first AND (SELECT max(id) FROM outbox) <= :last;
+
+-- name: empty_outbox
+-- Delete every message: whole pages, of which nothing is written to the log.
+DELETE FROM outbox;
 
 -- name: trim_outbox
 -- Delete what the other side has committed.

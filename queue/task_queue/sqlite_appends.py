@@ -1,7 +1,7 @@
-"""Rows to be added, put off until something looks, then written many at once.
+"""Writes put off until something looks, then done many at once: rows to be added, and moves of known rows.
 
 One statement that adds 64 rows costs a third of 64 statements. Owns which statements touch which tables;
-knows no rules. What is put off must be certain not to meet a row that is there already.
+knows no rules. A row that is put off must be certain not to be there; a row to be moved, to be as remembered.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 import apsw
 
-from skerry.errors import StoreDamaged
+from skerry.errors import InvalidTransition, StoreDamaged
 from task_queue.queries import statements
 
 #: Rows in one statement: as many as fit of the first, then of the next.
@@ -51,6 +51,14 @@ class Appends:
         self._db = db
         self._waiting: dict[str, list[Sequence[Any]]] = {}
         self._tables: set[str] = set()
+        self._moved: set[int] = set()  #: rows of the task table whose moves wait
+
+    def move(self, name: str, seq: int, values: Sequence[Any]) -> None:
+        """Put a task's move off; one before it is written first, so that those that wait have no order."""
+        if seq in self._moved:
+            self.write()
+        self._moved.add(seq)
+        self.add(name, values)
 
     def add(self, name: str, values: Sequence[Any]) -> None:
         """Put a row off: the values that the statement binds, in its order, each once."""
@@ -58,12 +66,13 @@ class Appends:
             self._waiting[name].append(values)
         else:
             self._waiting[name] = [values]
-            self._tables.add(APPENDS[name])
+            self._tables.add(APPENDS.get(name, "task"))
 
     def drop(self) -> None:
         """Forget what is put off: its transaction is taken back."""
         self._waiting.clear()
         self._tables.clear()
+        self._moved.clear()
 
     def before(self, name: str) -> None:
         """Write what the statement could look at."""
@@ -74,8 +83,16 @@ class Appends:
         """Write everything that is put off."""
         waiting, self._waiting = self._waiting, {}
         self._tables.clear()
+        self._moved.clear()
         for name, rows in waiting.items():
-            self._write(name, rows)
+            write = self._write if name in APPENDS else self._move
+            write(name, rows)
+
+    def _move(self, name: str, rows: list[Sequence[Any]]) -> None:
+        before = self._db.total_changes()
+        self._db.executemany(statements()[name], rows)
+        if self._db.total_changes() - before != len(rows):
+            raise InvalidTransition("another than is remembered", name.removeprefix("on_"))
 
     def _write(self, name: str, rows: list[Sequence[Any]]) -> None:
         start = 0

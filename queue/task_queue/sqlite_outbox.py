@@ -85,7 +85,9 @@ class SqliteOutbox(ABC):
         within = span(lane, upto=upto)
         found = self._read("trim_slice", limit=limit, **within)
         if found:
-            self._write("trim_outbox", {**within, "last": max(last for *_, last in found)})
+            within["last"] = max(last for *_, last in found)
+            ((is_all,),) = self._read("is_all_of_outbox", **within)
+            self._write("empty_outbox" if is_all else "trim_outbox", {} if is_all else within)
         return {RowClass(name): Amount(rows, size_bytes) for name, rows, size_bytes, _ in found}
 
     def evict_outbox(self, lane: Lane, above: int, limit: int) -> Amounts:

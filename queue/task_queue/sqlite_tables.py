@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import cache
-from itertools import islice
+from heapq import merge
 from operator import attrgetter
 from typing import Any
 
@@ -135,16 +135,20 @@ class SqliteTables(SqliteRecurring, SqliteOutbox):
         self._window.clear()
         self._starts.clear()
 
-    def _hold(self, row: TaskRow) -> None:
-        """Keep the row of a claimed or running task as it is now, so that it need not be read again."""
+    def _hold(self, row: TaskRow) -> bool:
+        """Keep the row of a claimed or running task as it is now, so that it need not be read again.
+
+        Return whether it was kept before: then it is known what the file holds.
+        """
         before = self._window.get(row.task_id)
         if before is None:
-            return
+            return False
         self._starts.pop(before.last_event or 0, None)
         if row.state in _IN_WINDOW:
             self._window[row.task_id] = row
         else:
             del self._window[row.task_id]
+        return True
 
     def task(self, task_id: TaskId) -> TaskRow | None:
         """See Tables."""
@@ -158,11 +162,10 @@ class SqliteTables(SqliteRecurring, SqliteOutbox):
         if len(self._window) > WINDOW_ROWS:
             self._forget_window()
         rows = []
-        for seq in seqs:
-            for columns in self._ask("claimed", (seq,)):
-                row, body, _ = split_row(columns)
-                self._window[row.task_id] = row
-                rows.append((row, body))
+        for columns in self._ask("claimed", (str(list(seqs)),)) if seqs else ():
+            row, body, _ = split_row(columns)
+            self._window[row.task_id] = row
+            rows.append((row, body))
         return rows
 
     def body(self, seq: int) -> bytes:
@@ -195,8 +198,11 @@ class SqliteTables(SqliteRecurring, SqliteOutbox):
 
     def move(self, row: TaskRow, event: Event, changed: frozenset[str]) -> None:
         """See Tables."""
-        self._hold(row)
-        if self._put(_statement_of(event, changed), row) != 1:
+        name = _statement_of(event, changed)
+        if self._hold(row):
+            self._appends.move(name, row.seq, _binder(name)(row))
+            self._is_dirty = True
+        elif self._put(name, row) != 1:
             self._forget_window()
             stored = self.task(row.task_id)
             raise InvalidTransition(stored.state if stored else "absent", event)
@@ -267,24 +273,18 @@ class SqliteTables(SqliteRecurring, SqliteOutbox):
         """See Tables."""
         return next(iter(self._tasks("first_open", queue_key=queue_key)), None)
 
-    def ready(self, limit: int, leases: Container[int]) -> list[int]:
+    def ready(self, leases: Container[int]) -> Iterator[int]:
         """See Tables."""
-        free = (seq for (seq,) in self._ask("ready") if seq not in leases)
-        return list(islice(free, limit))
+        return (seq for (seq,) in self._ask("ready") if seq not in leases)
 
     def still_ready(self, seqs: Iterable[int]) -> set[int]:
         """Return those that are numbers of ready tasks: what the file holds may have changed under them."""
         return {found for seq in seqs for (found,) in self._read("is_ready", seq=seq)}
 
-    def oldest_ready(self, leases: Container[int]) -> int | None:
+    def oldest_ready(self, leases: Container[int]) -> Iterator[int]:
         """See Tables."""
-        first = [found for priority in PRIORITIES if (found := self._first_of(priority, leases)) is not None]
-        return min(first)[1] if first else None
-
-    def _first_of(self, priority: int, leases: Container[int]) -> tuple[int, int] | None:
-        """Return (turn, number) of the first row of a priority that has no lease."""
-        found = self._ask("ready_of", (priority,))
-        return next(((turn, seq) for seq, turn in found if seq not in leases), None)
+        by_turn = merge(*(self._ask("ready_of", (priority,)) for priority in PRIORITIES))
+        yield from (seq for _, seq in by_turn if seq not in leases)
 
     def due(self, on_s: float, limit: int) -> list[TaskRow]:
         """See Tables."""

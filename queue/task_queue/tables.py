@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Protocol
 
 from skerry.ids import TaskId
@@ -89,12 +89,12 @@ class Tables(RecurringTables, Protocol):
         """Return the oldest unended row with this key, by turn."""
         ...
 
-    def ready(self, limit: int, leases: Container[int]) -> list[int]:
-        """Return the numbers of ready rows without a lease, by priority, then turn."""
+    def ready(self, leases: Container[int]) -> Iterator[int]:
+        """Yield the numbers of ready rows that have no lease when they come, by priority, then turn."""
         ...
 
-    def oldest_ready(self, leases: Container[int]) -> int | None:
-        """Return the number of the ready row without a lease with the lowest turn, whatever its priority."""
+    def oldest_ready(self, leases: Container[int]) -> Iterator[int]:
+        """Yield the same by turn, whatever their priority."""
         ...
 
     def due(self, on_s: float, limit: int) -> list[TaskRow]:

@@ -1,0 +1,85 @@
+"""Writes that are put off until something looks: their order, and what they meet in the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import apsw
+import pytest
+
+from skerry.errors import InvalidTransition
+from skerry.messages import Lane, Outcome
+from task_queue.operations import Changed, Claim, Claimed, Finish, Start, Started, TrimOutbox
+from task_queue.task import State
+from task_queue.testing import OpenStore, QueueDriver, check_invariants, memory_opener, sqlite_opener
+
+DONE = Outcome(status="succeeded")
+
+
+def opener(adapter: str, tmp_path: Path) -> OpenStore:
+    return sqlite_opener(tmp_path) if adapter == "sqlite" else memory_opener()
+
+
+@pytest.mark.parametrize("adapter", ["sqlite", "memory"])
+def test_a_task_moves_twice_in_the_commit_that_ends_another(adapter: str, tmp_path: Path) -> None:
+    q = QueueDriver(opener(adapter, tmp_path))
+    first, fence = q.run()
+    second = q.enqueue()
+    q.claim()
+
+    ended, started, claimed = q.apply(
+        Finish(task_id=first, fence=fence, outcome=DONE),
+        Start(task_id=second, device="cpu-0"),
+        Claim(limit=1),
+    )
+    third = q.enqueue()
+    q.claim()
+    answers = q.apply(
+        Start(task_id=third, device="cpu-0"),
+        Finish(task_id=second, fence=started.fence, outcome=DONE),  # type: ignore[union-attr]
+        Finish(task_id=third, fence=fence, outcome=DONE),  # the first attempt's, of this one too
+    )
+
+    assert isinstance(ended, Changed)
+    assert isinstance(started, Started)
+    assert isinstance(claimed, Claimed)
+    assert [type(answer) for answer in answers] == [Started, Changed, Changed]
+    assert {q.state(task_id) for task_id in (first, second, third)} == {State.DONE}
+    check_invariants(q.store)
+
+
+def test_of_a_commit_that_meets_a_strangers_change_nothing_is_kept(tmp_path: Path) -> None:
+    q = QueueDriver(sqlite_opener(tmp_path))
+    (mine, fence), (changed, its_fence) = q.run(), q.run()
+    (path,) = tmp_path.glob("**/queue.db")
+    stranger = apsw.Connection(str(path))
+    stranger.execute("UPDATE task SET state = 'ready' WHERE task_id = ?", (bytes.fromhex(changed),))
+    stranger.close()
+    ends = [
+        Finish(task_id=one, fence=its, outcome=DONE) for one, its in ((mine, fence), (changed, its_fence))
+    ]
+
+    with pytest.raises(InvalidTransition, match="succeeded is not allowed"):
+        q.apply(first, second)
+
+    assert (q.state(mine), q.state(changed)) == (State.RUNNING, State.READY)
+    assert isinstance(q.one(first), Changed)
+    assert q.state(mine) is State.DONE
+
+
+@pytest.mark.parametrize("adapter", ["sqlite", "memory"])
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_trim_takes_what_is_acknowledged_and_no_more(adapter: str, left: int, tmp_path: Path) -> None:
+    q = QueueDriver(opener(adapter, tmp_path))
+    for _ in range(10):
+        q.finish(*q.run())
+
+    q.one(TrimOutbox(lane=Lane.BACKLOG, upto=10 - left))
+
+    assert len(q.kinds(Lane.BACKLOG)) == q.store.depth().outbox[Lane.BACKLOG] == left
+    q.finish(*q.run())
+    kept = [10, 11] if left else [11]
+    assert [row.seq for row in q.store.outbox(Lane.BACKLOG, 0, limit=9, limit_bytes=9999)] == [10, 11][
+        1 - left :
+    ]
+    check_invariants(q.store)
