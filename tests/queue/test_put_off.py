@@ -55,9 +55,8 @@ def test_of_a_commit_that_meets_a_strangers_change_nothing_is_kept(tmp_path: Pat
     stranger = apsw.Connection(str(path))
     stranger.execute("UPDATE task SET state = 'ready' WHERE task_id = ?", (bytes.fromhex(changed),))
     stranger.close()
-    ends = [
-        Finish(task_id=one, fence=its, outcome=DONE) for one, its in ((mine, fence), (changed, its_fence))
-    ]
+    first = Finish(task_id=mine, fence=fence, outcome=DONE)
+    second = Finish(task_id=changed, fence=its_fence, outcome=DONE)
 
     with pytest.raises(InvalidTransition, match="succeeded is not allowed"):
         q.apply(first, second)
@@ -78,8 +77,6 @@ def test_a_trim_takes_what_is_acknowledged_and_no_more(adapter: str, left: int, 
 
     assert len(q.kinds(Lane.BACKLOG)) == q.store.depth().outbox[Lane.BACKLOG] == left
     q.finish(*q.run())
-    kept = [10, 11] if left else [11]
-    assert [row.seq for row in q.store.outbox(Lane.BACKLOG, 0, limit=9, limit_bytes=9999)] == [10, 11][
-        1 - left :
-    ]
+    rows = q.store.outbox(Lane.BACKLOG, 0, limit=9, limit_bytes=9999)
+    assert [row.seq for row in rows] == ([10, 11] if left else [11])
     check_invariants(q.store)
