@@ -37,6 +37,8 @@ class Step:
 
 #: What SQLite takes for the index of a log before anything can be read, and as much again to be sure.
 _INDEX_BYTES = 64 * 1024
+#: Bytes of a log to a byte of its index, with the smallest pages; less by a margin.
+_LOG_PER_INDEX = 64
 #: A schema's steps in order; one that is a script only may be given as its text.
 Schema = Sequence[Step | str]
 
@@ -83,7 +85,14 @@ def has_index_room(path: Path) -> bool:
         stat = os.statvfs(path.parent)
     except OSError:
         return True  # whoever opens the database will hear of it
-    return stat.f_bavail * stat.f_frsize >= _INDEX_BYTES
+    return stat.f_bavail * stat.f_frsize >= _INDEX_BYTES + _log_bytes(path) // _LOG_PER_INDEX
+
+
+def _log_bytes(path: Path) -> int:
+    try:
+        return path.with_name(path.name + "-wal").stat().st_size
+    except OSError:
+        return 0
 
 
 def open_ledger(path: Path, schema: Schema) -> apsw.Connection:

@@ -59,6 +59,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 CONTROL_RESERVE_BYTES = 8 * MIB
 #: The write-ahead log is written into the file at this length, bytes.
 CHECKPOINT_BYTES = 4 * MIB
+#: One commit adds less than this to the log: a batch has at most half of it in documents.
+COMMIT_BYTES = 16 * MIB
 #: A long write-ahead log is looked for, and one that a reader still needs tried again, every so many seconds.
 LOG_RETRY_S = 0.5
 #: While there is ample room, what the disk says is asked again after so many seconds, or when so many bytes

@@ -23,6 +23,7 @@ from task_queue.damage.page_size import settings_of_new
 from task_queue.damage.remains import MARK
 from task_queue.limits import Limits
 from task_queue.migrations import schema
+from task_queue.sqlite_index import LogIndex
 from task_queue.watermarks import Usage
 
 #: Set on every connection. cache_size: KiB; four times as much was no faster on 60 000 tasks, and stays.
@@ -35,7 +36,6 @@ _SETTINGS = (
     "temp_store = MEMORY",
 )
 _WAL_LIMIT_BYTES = 16 * 1024 * 1024
-_INDEX_BYTES = 32 * 1024
 
 
 def open_writer(path: Path, limits: Limits) -> apsw.Connection:
@@ -54,7 +54,7 @@ def open_writer(path: Path, limits: Limits) -> apsw.Connection:
                     db.execute(setting).fetchall()
             db.execute("PRAGMA journal_mode = WAL")
             configure(db, (f"synchronous = {limits.synchronous.upper()}", *_SETTINGS))
-            _fill_index(path)
+            LogIndex(path, page_size(db))
             db.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT_BYTES}")
             db.execute(f"PRAGMA wal_autocheckpoint = {max(1, limits.checkpoint_bytes // page_size(db))}")
             mark_version(db, len(steps))
@@ -81,18 +81,6 @@ def refuse_without_index_room(path: Path) -> None:
     """Raise StorageFailed where SQLite would find no room for the index of the log: see has_index_room."""
     if not has_index_room(path):
         raise StorageFailed(f"{path}: the disk is full; free some space", path=path)
-
-
-def _fill_index(path: Path) -> None:
-    """Give the index of the log all its blocks now: later there may be none left for its holes.
-
-    By SQLite's own descriptor: to open and close another one would take its locks away.
-    """
-    name = os.path.realpath(f"{path}-shm")
-    for descriptor in os.listdir("/proc/self/fd"):
-        with suppress(FileNotFoundError):  # the listing's own
-            if os.readlink(f"/proc/self/fd/{descriptor}") == name:
-                os.posix_fallocate(int(descriptor), 0, _INDEX_BYTES)
 
 
 def mark_version(db: apsw.Connection, version: int) -> None:

@@ -15,7 +15,15 @@ from skerry.database import translated
 from skerry.errors import StorageFailed
 from task_queue import sqlite_file
 from task_queue.ballast import Ballast
-from task_queue.limits import FEW_OPERATIONS, LOG_RETRY_S, LOOK_AGAIN_BYTES, LOOK_EVERY_S, Limits
+from task_queue.limits import (
+    COMMIT_BYTES,
+    FEW_OPERATIONS,
+    LOG_RETRY_S,
+    LOOK_AGAIN_BYTES,
+    LOOK_EVERY_S,
+    Limits,
+)
+from task_queue.sqlite_index import LogIndex
 from task_queue.watermarks import Level, Usage, is_ample, level, why_only_control
 
 
@@ -39,6 +47,10 @@ class SqliteRoom:
         """Measure this connection's file from here on."""
         self._db = db
         self._gauge = sqlite_file.Gauge(db, self._path)
+        with translated(self._path):
+            self._index = LogIndex(self._path, sqlite_file.page_size(db))
+            self._index.hold(self._limits.max_log_bytes + COMMIT_BYTES)
+        self._index_upto_bytes = 0
         # A cap that was lowered below what the file holds must not keep that from ending.
         self._recalled = None
         held_bytes = self.measure().used_bytes + self._limits.max_bytes // 10
@@ -51,12 +63,31 @@ class SqliteRoom:
     def begin(self, now: Instant, operations: int | None) -> None:
         """Decide whether a commit of so many operations (None: of any size) goes by an earlier measure."""
         self._now_s = now.uptime_s
+        written_bytes = self._gauge.written_bytes()
+        if written_bytes >= self._index_upto_bytes:
+            self._hold_index(written_bytes)
         is_small = operations is not None and operations <= FEW_OPERATIONS
         is_new = (
             0.0 <= now.uptime_s - self._measured_s < LOOK_EVERY_S
-            and self._gauge.written_bytes() - self._measured_bytes < LOOK_AGAIN_BYTES
+            and written_bytes - self._measured_bytes < LOOK_AGAIN_BYTES
         )
         self._recalled = self._ample if is_small and is_new else None
+
+    def _hold_index(self, written_bytes: int) -> None:
+        """Keep the log shorter than what its index has blocks for.  Raises StorageFailed when that fails."""
+        index, log_bytes = self._index, self._gauge.log_bytes()
+        with translated(self._path):
+            is_held = log_bytes + COMMIT_BYTES <= index.held_bytes or index.hold(log_bytes + 2 * COMMIT_BYTES)
+        if not is_held and log_bytes > index.held_bytes // 2:
+            self._empty_log()
+            log_bytes = self._gauge.log_bytes()
+            if log_bytes > index.held_bytes // 2:
+                raise StorageFailed(
+                    f"{self._path}: the disk is full, and another program reads the database in one long "
+                    "transaction, so that its log cannot be emptied: free some space, or end that program",
+                    path=self._path,
+                )
+        self._index_upto_bytes = written_bytes + max(0, index.held_bytes - COMMIT_BYTES - log_bytes)
 
     def measure(self) -> Usage:
         """Return what is taken of the disk. Ballast given up before is taken back when there is room."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import random
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import apsw
@@ -13,6 +16,7 @@ from skerry.errors import StorageFailed
 from skerry.ids import TaskId
 from skerry.messages import Lane
 from skerry.testing import ManualClock, a_task
+from task_queue.damage.page_size import PAGE_BYTES
 from task_queue.limits import MIB, Limits
 from task_queue.operations import (
     Advance,
@@ -142,6 +146,45 @@ def test_disk_full_evicting_telemetry_makes_room_inside_the_file(disk: Path) -> 
     assert q.store.depth().by_class[RowClass.TELEMETRY].rows == left
     check_invariants(q.store)
     q.store.close()
+
+
+@pytest.mark.parametrize("leave_bytes", [50 * 1024, 58 * 1024])
+def test_disk_full_while_the_index_of_a_long_log_grows_fails_commits_and_not_the_process(
+    disk: Path, leave_bytes: int
+) -> None:
+    # In a child: the file system has blocks of 1 KiB, and a write into a hole of the index would end it.
+    child = multiprocessing.get_context("fork").Process(
+        target=_fill_behind_a_long_log, args=(disk, leave_bytes)
+    )
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    acknowledged = int((disk.parent / "acknowledged").read_text())
+
+    (disk / "stuffing").unlink()
+    q = QueueDriver(sqlite_opener(disk), limits=LIMITS)
+
+    assert rows_in(q, Lane.CONTROL) == acknowledged
+    q.store.close()
+    assert integrity(disk / "queue.db") == ["ok"]
+
+
+def _fill_behind_a_long_log(disk: Path, leave_bytes: int) -> None:
+    """Fill the disk just before a log that a reader needs grows beyond the first part of its index."""
+    no_ballast = Limits(ballast_bytes=0, control_ballast_bytes=0, free_floor_bytes=0, max_bytes=64 * MIB)
+    q, acknowledged = QueueDriver(sqlite_opener(disk), limits=no_ballast), 0
+    reader = apsw.Connection(str(disk / "queue.db"), flags=apsw.SQLITE_OPEN_READONLY)
+    reader.execute("BEGIN")
+    reader.execute("SELECT count(*) FROM task").fetchall()
+    for size, frames in ((30_000, 3950), (300, 4030)):
+        while (disk / "queue.db-wal").stat().st_size < frames * (PAGE_BYTES + 24):
+            acknowledged = control(q, size).seq
+    fill(disk, leave_bytes=leave_bytes)
+    with suppress(StorageFailed):
+        while True:
+            acknowledged = control(q).seq
+    (disk.parent / "acknowledged").write_text(str(acknowledged))
+    os._exit(0)  # as a kill: nothing is closed in order
 
 
 @pytest.mark.parametrize("seed", range(4))
