@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import apsw
+import msgspec
 import pytest
 
+from task_queue.operations import Advance
 from task_queue.store import TaskFilter
 from task_queue.task import State
-from task_queue.testing import QueueDriver, check_invariants, sqlite_opener
+from task_queue.testing import ROOMY, QueueDriver, check_invariants, sqlite_opener
 
 
 @pytest.mark.parametrize(
@@ -56,4 +58,24 @@ def test_an_outcome_and_a_decision_that_cannot_be_read_hide_nothing_else(tmp_pat
     assert record.outcome is not None
     assert "damaged" in record.outcome.error
     assert record.decision is None
+    q.store.close()
+
+
+def test_a_story_that_goes_round_in_a_circle_is_read_once_and_forgotten(tmp_path: Path) -> None:
+    q = QueueDriver(sqlite_opener(tmp_path), limits=msgspec.structs.replace(ROOMY, keep_ended=0))
+    task_id, fence = q.run()
+    q.finish(task_id, fence)
+    q.store.close()
+    db = apsw.Connection(str(tmp_path / "queue.db"))
+    db.execute("UPDATE event SET prev = (SELECT max(id) FROM event) WHERE id = (SELECT min(id) FROM event)")
+    db.close()
+    q.kill()
+
+    words = [each.what for each in q.store.story(task_id)]
+    q.clock.advance(1)
+    q.one(Advance())
+
+    assert words == ["accepted", "started", "succeeded"]
+    assert q.store.get(task_id) is None
+    check_invariants(q.store)
     q.store.close()

@@ -96,12 +96,17 @@ def test_an_illegal_transition_names_state_and_event() -> None:
     assert states_before(Event.CLAIMED, after=State.LEASED) == {State.READY}
 
 
+@pytest.mark.parametrize("event", [event for event in Event if event not in IN_MEMORY])
 @pytest.mark.parametrize("adapter", ["sqlite", "memory"])
-def test_the_tables_refuse_a_transition_from_another_stored_state(adapter: str, tmp_path: Path) -> None:
+def test_the_tables_refuse_a_transition_from_another_stored_state(
+    adapter: str, event: Event, tmp_path: Path
+) -> None:
     q = QueueDriver(sqlite_opener(tmp_path) if adapter == "sqlite" else memory_opener())
-    task_id = q.enqueue()
+    task_id, fence = q.run()
+    q.finish(task_id, fence)
     tables = q.store._tables  # type: ignore[attr-defined]  # below the rules, which would refuse first
     row = tables.task(task_id)
 
-    with pytest.raises(InvalidTransition, match="succeeded is not allowed in state ready"):
-        tables.move(row, Event.SUCCEEDED, frozenset())
+    with pytest.raises(InvalidTransition, match=f"{event} is not allowed in state done"):
+        tables.move(row, event, frozenset())
+    q.store.close()

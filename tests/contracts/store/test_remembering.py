@@ -104,6 +104,20 @@ def test_it_is_forgotten_when_both_its_time_and_its_count_are_exceeded(q: QueueD
     assert old_and_too_many.is_new
 
 
+def test_what_is_old_and_too_many_is_forgotten_down_to_the_count_the_first_ids_first(q: QueueDriver) -> None:
+    keys = [f"order-{n}" for n in range(5)]
+    for key in keys:
+        task_id = submit(q, key).task_id
+        q.claim()
+        q.finish(task_id, q.start(task_id))
+        q.clock.advance(1)
+    q.one(Advance())
+    q.clock.advance(q_limits().remember_s + 1)
+    q.one(Advance())
+
+    assert [submit(q, key).is_new for key in keys] == [True, True, False, False, False]
+
+
 def q_limits() -> Limits:
     return FEW
 
@@ -170,6 +184,19 @@ def test_what_may_run_again_is_taken_anew(q: QueueDriver, how: str, effect: str)
     assert answer == Enqueued(task_id=task_id)
     assert q.claim() == [task_id]
     assert q.start(task_id) > Fence((1, 1), 1)
+
+
+def test_to_take_one_anew_forgets_no_other(q: QueueDriver) -> None:
+    other = submit(q, "order-1")
+    q.claim()
+    q.finish(other.task_id, q.start(other.task_id))
+    task_id = q.enqueue(placement=FIRST, lease_s=1e6)
+    q.one(Drop(task_id=task_id, fence=FIRST))
+    q.clock.advance(1)
+    pass_by(q)
+
+    assert place(q, task_id, SECOND) == Enqueued(task_id=task_id)
+    assert submit(q, "order-1") == Enqueued(task_id=other.task_id, is_new=False)
 
 
 def test_what_was_cancelled_by_wish_is_not_taken_again(q: QueueDriver) -> None:

@@ -285,6 +285,17 @@ def test_losses_are_told_in_the_control_lane_as_running_totals_and_not_more_ofte
     assert q.store.depth().written[Lane.CONTROL] == 2, "an unchanged total is not told again"
 
 
+def test_what_was_told_is_kept_by_class_and_reason(q: QueueDriver) -> None:
+    kinds = [("command", "malformed"), ("command", "not_understood"), ("task", "malformed")]
+    q.apply(*(CountLoss(lost_class=of, reason=why, rows=n) for n, (of, why) in enumerate(kinds, start=1)))
+    q.clock.advance(5)
+    q.one(CountLoss(lost_class="task", reason="expired"))
+
+    told = [(report.lost_class, report.reason) for report in reports_of(q)]
+    assert told == [*kinds, ("task", "expired")]
+    assert q.store.depth().written[Lane.CONTROL] == 4, "an unchanged total is not told again"
+
+
 def test_the_loss_ledger_survives_a_kill_and_is_told_afterwards(q: QueueDriver) -> None:
     q.one(CountLoss(lost_class="a", reason="b"))
     q.one(CountLoss(lost_class="a", reason="b"))
