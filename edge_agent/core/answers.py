@@ -56,7 +56,7 @@ def take_answer(turn: Turn, operation: Operation, answer: Answer, decide: Decide
         case Start(), Started():
             _started(turn, answer)
         case Start(), _:
-            _forget(turn, operation.task_id)
+            _not_started(turn, operation.task_id, answer)
         case ((Finish() | Fail() | Park() | HandOver() | RefusePlacement() | Release()), _):
             _left(turn, operation, answer)
         case ((Cancel() | Drop()), Changed()):
@@ -197,7 +197,9 @@ def end_here(turn: Turn, task_id: TaskId) -> None:
         _release(turn, entry)
 
 
-def _forget(turn: Turn, task_id: TaskId) -> None:
+def _not_started(turn: Turn, task_id: TaskId, answer: Answer) -> None:
+    if isinstance(answer, Changed):  # its time ran out before the commit
+        _notify(turn, answer)
     entry = turn.state.entries.get(task_id)
     if entry is not None and entry.phase is Phase.STARTING:
         turn.state.count("starts_refused")

@@ -8,6 +8,8 @@ from skerry.fence import Fence
 from skerry.messages import Outcome
 from skerry.task import TaskSpec
 from task_queue.accept import durations
+from task_queue.advance import TIME_RAN_OUT
+from task_queue.awaiting import has_time_left
 from task_queue.decisions import kept
 from task_queue.limits import AGEING_SHARE, UNCOUNTED_LIMIT
 from task_queue.operations import (
@@ -82,12 +84,15 @@ def release(tx: Transaction, op: Release) -> Changed | Refused:
     return Changed(task_id=row.task_id, state=State.READY, was=State.LEASED)
 
 
-def start(tx: Transaction, op: Start) -> Started | Refused:
-    """Begin an attempt under a fence that no attempt had before."""
+def start(tx: Transaction, op: Start) -> Started | Changed | Refused:
+    """Begin an attempt under a fence that no attempt had before; a task with no time left expires instead."""
     row = tx.find(op.task_id)
     refused = tx.refuse_unless_leased(row, op.task_id)
     if refused is not None or row is None:
         return refused or not_found(op.task_id)
+    if not has_time_left(tx, row):
+        tx.end(row, Event.EXPIRED, State.EXPIRED, TIME_RAN_OUT)
+        return Changed(task_id=row.task_id, state=State.EXPIRED, was=State.LEASED)
     attempt = row.attempt + 1
     fence = (fence_of(row.known) or Fence()).with_attempt(attempt)
     text = str(fence)

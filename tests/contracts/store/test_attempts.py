@@ -81,6 +81,19 @@ def test_only_a_claimed_task_can_be_started_parked_or_handed_over(q: QueueDriver
     assert q.state(task_id) is State.READY
 
 
+def test_a_task_whose_time_has_run_out_expires_instead_of_being_started(q: QueueDriver) -> None:
+    task_id = q.enqueue(expires_after_s=10)
+    q.claim()
+    q.clock.advance(10)
+
+    answers = q.apply(Start(task_id=task_id, device="cpu0"), Advance())
+
+    assert answers[0] == Changed(task_id=task_id, state=State.EXPIRED, was=State.LEASED)
+    assert isinstance(answers[1], Advanced)
+    assert answers[1].expired == ()
+    assert q.record(task_id).attempts == ()
+
+
 def test_an_attempt_is_kept_with_its_decision_and_its_end(q: QueueDriver) -> None:
     task_id = q.enqueue()
     q.claim()

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from devices.port import Report
+from edge_agent.core.actions import Commit
 from edge_agent.core.entry import Phase
 from edge_agent.core.events import DevicesChanged, LinkChanged, StopRequested
 from edge_agent.core.limits import Limits
@@ -17,7 +18,7 @@ from skerry.fence import Fence
 from skerry.messages import Outcome
 from skerry.task import Constraints, OnnxSpec, Resources, TaskSpec, Tensor
 from skerry.testing import a_task
-from task_queue.operations import Cancel, Refused, Return
+from task_queue.operations import Cancel, Refused, Return, Start
 from task_queue.task import State
 
 MakeWorld = Callable[..., World]
@@ -197,6 +198,32 @@ def test_a_running_task_whose_time_ran_out_is_stopped(make_world: MakeWorld) -> 
 
     assert world.get(task_id).state is State.EXPIRED
     assert not world.attempts
+
+
+def test_a_task_whose_time_runs_out_while_its_start_is_written_does_not_run(make_world: MakeWorld) -> None:
+    begun: list[str] = []
+
+    def begin(task: TaskSpec, fence: Fence, device_id: str) -> Behaviour:
+        begun.append(task.kind)
+        return Behaviour()
+
+    world = make_world(behave=begin)
+
+    def is_slow(commit: Commit) -> bool:
+        if any(isinstance(operation, Start) for operation in commit.operations):
+            world.clock.advance(3.0)
+        return False
+
+    world.is_disk_broken = is_slow
+    first, second = world.submit(
+        a_task(kind="late", expires_after_s=2.0, ordering_key="k"), a_task(kind="next", ordering_key="k")
+    )
+    world.run_for(10.0)
+
+    assert world.get(first).state is State.EXPIRED
+    assert world.get(second).state is State.DONE
+    assert begun == ["next"]
+    assert not world.core.state.entries
 
 
 def test_an_attempt_that_outruns_its_limit_is_stopped_by_the_core_and_tried_again(
