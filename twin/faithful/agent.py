@@ -100,7 +100,7 @@ class Node:
         remote, child, runner: see Agent.  power: of a machine that may lose it.
         """
         self.world, self.plan, self.home = world, plan, home
-        self.machine = Machine(hardware or plan.name, world.now_s)
+        self.machine = Machine(hardware or plan.name, world.network)
         self.process = world.process(self.machine)
         self.enrolment, self.key = enrolment, key
         self.agent: Agent | None = None

@@ -51,7 +51,7 @@ class Cloud:
         """home: its disk.  overseer: sees what it does."""
         self.world, self.home, self.fleet, self.key = world, home, fleet, key
         self.limits, self.overseer = limits, overseer
-        self.machine = Machine(COORDINATOR, world.now_s)
+        self.machine = Machine(COORDINATOR, world.network)
         self.process = world.process(self.machine)
         self.runtime: Runtime | None = None
         self.core: CoordinatorCore | None = None

@@ -7,11 +7,11 @@ shell would give to one is done at once, in the order in which it was asked for.
 from __future__ import annotations
 
 import asyncio
-import heapq
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from contextvars import Context
+from heapq import heappop, heappush
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 _T = TypeVar("_T")
@@ -21,33 +21,21 @@ _Ts = TypeVarTuple("_Ts")
 class _Callback:
     """One callback to come; what asyncio knows as a handle, without what only a debugger asks for."""
 
-    __slots__ = ("_args", "_call", "_context", "_is_cancelled", "_when")
+    __slots__ = ("_when", "args", "call", "context", "is_cancelled")
 
     def __init__(
         self, call: Callable[..., object], args: tuple[Any, ...], context: Context | None, when: float
     ) -> None:
-        self._call, self._args, self._context, self._when = call, args, context, when
-        self._is_cancelled = False
-
-    def run(self, loop: VirtualLoop) -> None:
-        """Call it, unless it was cancelled."""
-        if self._is_cancelled:
-            return
-        try:
-            if self._context is None:
-                self._call(*self._args)
-            else:
-                self._context.run(self._call, *self._args)
-        except Exception as error:
-            loop.call_exception_handler({"message": f"{self._call} failed", "exception": error})
+        self.call, self.args, self.context, self._when = call, args, context, when
+        self.is_cancelled = False
 
     def cancel(self) -> None:
         """See asyncio.Handle."""
-        self._is_cancelled = True
+        self.is_cancelled = True
 
     def cancelled(self) -> bool:
         """See asyncio.Handle."""
-        return self._is_cancelled
+        return self.is_cancelled
 
     def when(self) -> float:
         """See asyncio.TimerHandle."""
@@ -66,7 +54,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._order = 0
         self._turn_s: float | None = None  # the moment of the turn that is being run: time stands still in it
         self._is_closed = False
-        self._tasks: dict[asyncio.Task[Any], None] = {}  # in order: how they end must not depend on hashes
+        self._tasks: list[asyncio.Task[Any]] = []  # in order: how they end must not depend on hashes
+        self._most_tasks = 64  # with more, those that are done are let go
         #: What went wrong inside callbacks: the world looks at it after each turn.
         self.broken: list[dict[str, Any]] = []
 
@@ -78,9 +67,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         """Return when it wants a turn, None when nothing will ever happen by itself."""
         if self._ready:
             return self.time()
-        while self._later and self._later[0][2].cancelled():
-            heapq.heappop(self._later)
-        return self._later[0][0] if self._later else None
+        later = self._later
+        while later and later[0][2].is_cancelled:
+            heappop(later)
+        return later[0][0] if later else None
 
     def turn(self) -> None:
         """Run everything that is due by now, and what that makes due."""
@@ -90,10 +80,19 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         try:
             while True:
                 while later and later[0][0] <= now:
-                    ready.append(heapq.heappop(later)[2])
+                    ready.append(heappop(later)[2])
                 if not ready:
                     return
-                ready.popleft().run(self)
+                callback = ready.popleft()
+                if callback.is_cancelled:
+                    continue
+                try:
+                    if callback.context is None:
+                        callback.call(*callback.args)
+                    else:
+                        callback.context.run(callback.call, *callback.args)
+                except Exception as error:
+                    self.call_exception_handler({"message": f"{callback.call} failed", "exception": error})
         finally:
             asyncio._set_running_loop(None)
             self._turn_s = None
@@ -119,8 +118,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._is_closed = True
         self._ready.clear()
         self._later.clear()
-        tasks, self._tasks = self._tasks, {}
+        tasks, self._tasks = self._tasks, []
         for task in tasks:
+            if task.done():
+                continue
             task._log_destroy_pending = False  # type: ignore[attr-defined] # a killed process reports nothing
             _end(task)
 
@@ -163,7 +164,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         handle = _Callback(callback, args, context, when)
         if not self._is_closed:
             self._order += 1
-            heapq.heappush(self._later, (when, self._order, handle))
+            heappush(self._later, (when, self._order, handle))
             if self._turn_s is None and self._later[0][2] is handle:
                 self._sooner(when)
         return handle  # type: ignore[return-value]
@@ -177,8 +178,10 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     ) -> asyncio.Task[_T]:
         """Run a coroutine on this loop."""
         task = asyncio.Task(coro, loop=self, name=name, context=context)
-        self._tasks[task] = None
-        task.add_done_callback(lambda done: self._tasks.pop(done, None))
+        if len(self._tasks) > self._most_tasks:
+            self._tasks = [one for one in self._tasks if not one.done()]
+            self._most_tasks = 2 * len(self._tasks) + 64
+        self._tasks.append(task)
         return task
 
     def run_in_executor(

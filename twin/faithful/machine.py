@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import inf, nextafter
+from typing import Protocol
 
 from skerry.clock import WALL_FLOOR_S, Instant
 
@@ -13,39 +13,52 @@ WORLD_BEGAN_WALL_S = WALL_FLOOR_S + 1e7
 BOOT_S = 5.0
 
 
+class TrueTime(Protocol):
+    """Whoever knows the world's own seconds."""
+
+    now_s: float
+
+
 class Machine:
     """The clock of one machine. `now`, `wall_s`: skerry's Clock port; `loop_s` stands still in sleep."""
 
-    def __init__(self, name: str, world_s: Callable[[], float]) -> None:
-        """world_s: reads the world's own, true seconds. The machine is switched on now."""
+    def __init__(self, name: str, world: TrueTime) -> None:
+        """Switch the machine on now."""
         self.name = name
-        self._world_s = world_s
+        self._world = world
         self._boots = 0
         self._wall_error_s = 0.0
         self._slept_s = 0.0
         self.asleep_since: float | None = None
         self._began_s = 0.0
+        self._read = Instant("", -1.0)  # what was read last, and when: much is asked in one moment
+        self._read_s = -1.0
         self.boot()
 
     def boot(self, *, wall_at_boot_s: float | None = None) -> None:
         """Switch it on.  wall_at_boot_s: what its wall clock shows then; None: as right as it was."""
         self._boots += 1
-        self._began_s = self._world_s() - BOOT_S
+        self._began_s = self._world.now_s - BOOT_S
+        self._read_s = -1.0
         self.asleep_since = None
         if wall_at_boot_s is not None:
             self._wall_error_s = wall_at_boot_s - self._true_wall_s()
 
     def now(self) -> Instant:
         """Return the boot-time clock's reading; it counts sleep."""
-        return Instant(f"{self.name}-boot-{self._boots}", self._world_s() - self._began_s)
+        world_s = self._world.now_s
+        if world_s != self._read_s:
+            self._read_s = world_s
+            self._read = Instant(f"{self.name}-boot-{self._boots}", world_s - self._began_s)
+        return self._read
 
     def wall_s(self) -> float:
         """Return what its wall clock shows."""
-        return self._true_wall_s() + self._wall_error_s
+        return WORLD_BEGAN_WALL_S + self._world.now_s + self._wall_error_s
 
     def loop_s(self) -> float:
         """Return seconds that its processes' timers count: none while it sleeps."""
-        return (self._world_s() if self.asleep_since is None else self.asleep_since) - self._slept_s
+        return (self._world.now_s if self.asleep_since is None else self.asleep_since) - self._slept_s
 
     def world_at(self, loop_s: float) -> float:
         """Return when its timers reach loop_s, in the world's seconds, unless it goes to sleep before."""
@@ -71,13 +84,13 @@ class Machine:
     def sleep(self) -> None:
         """Suspend it."""
         if self.asleep_since is None:
-            self.asleep_since = self._world_s()
+            self.asleep_since = self._world.now_s
 
     def wake(self) -> None:
         """Resume it."""
         if self.asleep_since is not None:
-            self._slept_s += self._world_s() - self.asleep_since
+            self._slept_s += self._world.now_s - self.asleep_since
             self.asleep_since = None
 
     def _true_wall_s(self) -> float:
-        return WORLD_BEGAN_WALL_S + self._world_s()
+        return WORLD_BEGAN_WALL_S + self._world.now_s

@@ -134,12 +134,13 @@ class World:
         """Turn the process that is next, and again for as long as nothing else comes before it."""
         _, order = heapq.heappop(self._wanted)
         del self._earliest[order]
-        process = self.processes[order]
+        process, network = self.processes[order], self.network
         loop = process.loop
         assert loop is not None  # _next_turn has looked
         following: float | None = at
         while following is not None:
-            self.network.now_s = max(self.network.now_s, following)
+            if following > network.now_s:
+                network.now_s = following
             loop.turn()
             if loop.broken:
                 raise WorldBroken(f"{process.machine.name}: {_why(loop.broken)}")
@@ -150,9 +151,10 @@ class World:
 
     def _next_other(self, until_s: float) -> float:
         """Return when something else than the process being turned may happen."""
+        if self._wanted and self._wanted[0][0] < until_s:
+            until_s = self._wanted[0][0]
         wire_at = self.network.next_due_s()
-        other_at = self._wanted[0][0] if self._wanted else until_s
-        return min(until_s, other_at, until_s if wire_at is None else wire_at)
+        return until_s if wire_at is None or wire_at > until_s else wire_at
 
 
 def _why(broken: list[dict[str, Any]]) -> str:
