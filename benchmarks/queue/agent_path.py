@@ -21,7 +21,7 @@ import msgspec
 from benchmarks.harness import BenchmarkError
 from benchmarks.queue.port import bodies
 from benchmarks.queue.preload import counts
-from benchmarks.queue.session import Lap, Session
+from benchmarks.queue.session import Lap, Session, producers_named
 from benchmarks.queue.systems.skerry_store import LIMITS, task_of
 from edge_agent.core.entry import Phase
 from edge_agent.runtime import Agent
@@ -35,7 +35,10 @@ from task_queue.sqlite_store import SqliteStore
 from task_queue.writer import StoreWriter
 
 Way = Literal["writer", "agent", "door"]
-Put = Callable[[], Awaitable[object]]
+#: Puts so many tasks at once.
+Put = Callable[[int], Awaitable[object]]
+#: Tasks that a producer of batches puts at a time.
+BATCH = 100
 #: Tasks that take the slots and fill the window before anything is measured.
 _BUSY = 500
 _SETTLE_S = 20.0
@@ -44,12 +47,16 @@ _WARM_UP_S = 0.2
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
-    """Which way, how many waiters one after another, and how long each lap lasts."""
+    """Which way, how many waiters one after another, and how long each lap lasts.
+
+    batchers: so many waiters that put BATCH tasks at a time.
+    """
 
     way: Way
     directory: str
     waiters: tuple[int, ...]
     lap_s: float
+    batchers: tuple[int, ...] = ()
 
 
 async def run(spec: Spec) -> Session:
@@ -58,16 +65,17 @@ async def run(spec: Spec) -> Session:
     async with _WAYS[spec.way](Path(spec.directory)) as put:
         opened_s = time.perf_counter() - began
         laps = [await _lap(put, count, spec.lap_s) for count in spec.waiters]
+        laps += [await _lap(put, count, spec.lap_s, BATCH) for count in spec.batchers]
     return Session(reopen_s=opened_s, peak_bytes=0, laps=tuple(laps))
 
 
-async def _lap(put: Put, waiters: int, lap_s: float) -> Lap:
-    await _all_put(put, waiters, time.perf_counter() + _WARM_UP_S)
+async def _lap(put: Put, waiters: int, lap_s: float, batch: int = 1) -> Lap:
+    await _all_put(put, waiters, batch, time.perf_counter() + _WARM_UP_S)
     before, cpu, wall = counts(), time.process_time(), time.perf_counter()
-    units = await _all_put(put, waiters, wall + lap_s)
+    units = await _all_put(put, waiters, batch, wall + lap_s)
     wall_s, cpu_s, after = time.perf_counter() - wall, time.process_time() - cpu, counts()
     return Lap(
-        work=f"producers_{waiters}",
+        work=producers_named(waiters, batch),
         units=units,
         wall_s=wall_s,
         cpu_s=cpu_s,
@@ -77,17 +85,18 @@ async def _lap(put: Put, waiters: int, lap_s: float) -> Lap:
     )
 
 
-async def _all_put(put: Put, waiters: int, until: float) -> int:
-    return sum(await asyncio.gather(*(_waiter(put, until) for _ in range(waiters))))
+async def _all_put(put: Put, waiters: int, batch: int, until: float) -> int:
+    return sum(await asyncio.gather(*(_waiter(put, batch, until) for _ in range(waiters))))
 
 
-async def _waiter(put: Put, until: float) -> int:
+async def _waiter(put: Put, batch: int, until: float) -> int:
     count = 0
     while time.perf_counter() < until:
-        answer = await put()
-        if not isinstance(answer, Enqueued):
-            raise BenchmarkError(f"a put was refused: {answer}")
-        count += 1
+        answer = await put(batch)
+        for one in answer if isinstance(answer, list) else (answer,):
+            if not isinstance(one, Enqueued):
+                raise BenchmarkError(f"a put was refused: {one}")
+        count += batch
     return count
 
 
@@ -98,9 +107,10 @@ async def _writer(directory: Path) -> AsyncIterator[Put]:
     writer = StoreWriter(store, clock)
     ids, task = TaskIdSource(clock.wall_s), task_of(bodies(1)[0])
 
-    async def put() -> object:
-        (answer,) = await writer.commit([Enqueue(task_id=ids.next(), task=task, wall_s=time.time())])
-        return answer
+    def put(count: int) -> Awaitable[object]:
+        return writer.commit(
+            [Enqueue(task_id=ids.next(), task=task, wall_s=time.time()) for _ in range(count)]
+        )
 
     try:
         yield put
@@ -119,7 +129,7 @@ async def _agent(directory: Path, *, has_coordinator: bool) -> AsyncIterator[Put
     try:
         await _make_busy(agent)
         task = task_of(bodies(1)[0])
-        yield lambda: agent.submit(task)
+        yield lambda count: agent.submit(task) if count == 1 else agent.submit_many([task] * count)
     finally:
         agent.request_stop(0.0)
         await agent.wait_stopped()

@@ -9,10 +9,11 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 
 from benchmarks.harness import Baseline, Goal, Result, result
-from benchmarks.queue.plan import WAITERS, WORK, Measured, Samples
+from benchmarks.queue.agent_path import BATCH
+from benchmarks.queue.plan import BATCHERS, BATCHING_PEER, WAITERS, WORK, Measured, Samples
 from benchmarks.queue.port import SYSTEMS
 from benchmarks.queue.preload import PAD_US, Disk
-from benchmarks.queue.session import Lap
+from benchmarks.queue.session import Lap, producers_named
 
 Figure = Callable[[Lap], float]
 _KIB = 1024
@@ -23,6 +24,11 @@ _WORDS = {
     "cycle": "claim and acknowledge, one by one",
     "cycle_batch": "claim and acknowledge, in batches of 50 where it can",
     "mixed": "put, claim and acknowledge in turn",
+}
+_WAYS = {
+    "agent": "agent's submit, node with a coordinator",
+    "writer": "StoreWriter.commit alone",
+    "door": "agent's submit, node without a coordinator",
 }
 #: waiters → the goal over the disk's own rate, through the whole agent's submit
 _WAITER_GOALS = {1: 0.9, 64: 35.0, 256: 80.0}
@@ -78,12 +84,7 @@ def _fd(measured: Measured, disk: Disk) -> float:
 
 
 def _ways(measured: Measured) -> Iterator[Result]:
-    names = {
-        "agent": "agent's submit, node with a coordinator",
-        "writer": "StoreWriter.commit alone",
-        "door": "agent's submit, node without a coordinator",
-    }
-    for way, words in names.items():
+    for way, words in _WAYS.items():
         for waiters in WAITERS:
             for disk in (Disk.SLOW, Disk.RAW):
                 samples, work = measured.ways[way, disk], f"producers_{waiters}"
@@ -115,6 +116,7 @@ def _disk(disk: Disk) -> str:
 
 
 def _goals(measured: Measured, sizes: Sequence[int]) -> Iterator[Result]:
+    yield from _shared_batches(measured, sizes[0])
     for size in sizes:
         yield from _put_batches(measured, size)
     yield from _flatness(measured, sizes)
@@ -134,6 +136,29 @@ def _goals(measured: Measured, sizes: Sequence[int]) -> Iterator[Result]:
         )
 
 
+def _shared_batches(measured: Measured, size: int) -> Iterator[Result]:
+    """Producers of batches that wait together share a commit here; the peer is taken at its better way."""
+    work = producers_named(BATCHERS, BATCH)
+    for disk in (Disk.SLOW, Disk.RAW):
+        together = middle(measured.producers[BATCHING_PEER, disk], work, rate)
+        in_turn = middle(measured.of[BATCHING_PEER, size, disk], "put_batch", rate)
+        ways = [(together, f"{BATCHERS} threads"), (in_turn, "one producer at a time")]
+        known = [(value, words) for value, words in ways if value is not None]
+        ours = {way: middle(measured.ways[way, disk], work, rate) for way in ("agent", "writer")}
+        for way, value in ours.items():
+            if value is None or not known:
+                continue
+            best, words = max(known)
+            yield result(
+                f"queue.{way}.batches_{BATCHERS}.{disk}_per_s",
+                f"{_WAYS[way]}: put in batches of {BATCH}, {BATCHERS} waiting ({_disk(disk)})",
+                value,
+                "/s",
+                goal=Goal(">=", 1.0, of_baseline=True) if way == "agent" else None,
+                baseline=Baseline(what=f"{BATCHING_PEER}'s put_many, {words}, its better way", value=best),
+            )
+
+
 def _put_batches(measured: Measured, size: int) -> Iterator[Result]:
     for disk in (Disk.SLOW, Disk.RAW):
         ours = middle(measured.of["skerry", size, disk], "put_batch", rate)
@@ -141,7 +166,7 @@ def _put_batches(measured: Measured, size: int) -> Iterator[Result]:
         if ours is not None and theirs is not None:
             yield result(
                 f"queue.{size}.put_batch.{disk}_per_s",
-                f"put in batches of 100 at {size:,} rows ({_disk(disk)})",
+                f"put in batches of 100 by one producer that waits, at {size:,} rows ({_disk(disk)})",
                 ours,
                 "/s",
                 goal=Goal(">=", 1.0, of_baseline=True),
@@ -280,14 +305,17 @@ def _weights(measured: Measured, system: str, size: int, head: str) -> Iterator[
 
 
 def _producers(measured: Measured, system: str) -> Iterator[Result]:
+    works = [(producers_named(waiters), f"waiters_{waiters}", f"puts, {waiters}") for waiters in WAITERS]
+    batches = f"puts in batches of {BATCH}, {BATCHERS}"
+    works.append((producers_named(BATCHERS, BATCH), f"batches_{BATCHERS}", batches))
     for disk in (Disk.SLOW, Disk.RAW):
         samples = measured.producers[system, disk]
-        for waiters in WAITERS:
-            value = middle(samples, f"producers_{waiters}", rate)
+        for work, name, words in works:
+            value = middle(samples, work, rate)
             if value is not None:
                 yield result(
-                    f"queue.{system}.waiters_{waiters}.{disk}_per_s",
-                    f"{system}: puts, {waiters} waiting ({_disk(disk)})",
+                    f"queue.{system}.{name}.{disk}_per_s",
+                    f"{system}: {words} waiting ({_disk(disk)})",
                     value,
                     "/s",
                     baseline=Baseline(what="fd", value=_fd(measured, disk)),

@@ -25,6 +25,8 @@ from benchmarks.queue.session import Lap, Session, Spec
 SIZES = (1_000, 100_000, 2_600_000)
 QUICK_SIZES = (1_000, 10_000)
 WAITERS = (1, 64, 256)
+#: Producers of batches that wait at the same time, and the peer that they are held against.
+BATCHERS, BATCHING_PEER = 64, "localqueue"
 WORK = ("put", "put_batch", "cycle", "cycle_batch", "mixed")
 #: What is measured of a system that takes long for each claim: more of it would only take longer.
 SLOW_WORK = ("put", "put_batch", "cycle")
@@ -184,6 +186,7 @@ class Plan:
                     work=(),
                     lap_s=self._lap_s,
                     producers=WAITERS,
+                    batchers=(BATCHERS,) if system == BATCHING_PEER else (),
                 )
                 self._attempt(
                     system,
@@ -205,6 +208,7 @@ class Plan:
                     directory=str(place),
                     waiters=WAITERS,
                     lap_s=self._run.duration_s(1.5, 0.4),
+                    batchers=(BATCHERS,) if way != "door" else (),
                 )
                 session = self._runs.session(
                     "agent_path", spec, disk, system="skerry", label=("ways", number)

@@ -36,6 +36,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     least: int = 3  #: below it a figure would be an accident
     laps: int = 1
     producers: tuple[int, ...] = ()
+    batchers: tuple[int, ...] = ()  #: producers that put a batch at a time
 
 
 class Lap(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +81,8 @@ def _laps(queue: Queue, spec: Spec) -> Iterator[Lap]:
             yield _lap(name, queue, spec, WORK[name](queue, spec))
         for count in spec.producers:
             yield produced(queue, count, spec.lap_s)
+        for count in spec.batchers:
+            yield produced(queue, count, spec.lap_s, SYSTEMS[spec.system].put_batch)
 
 
 def _lap(name: str, queue: Queue, spec: Spec, step: Callable[[], int]) -> Lap:
@@ -199,25 +202,30 @@ WORK: dict[str, Callable[[Queue, Spec], Callable[[], int]]] = {
 }
 
 
-def produced(queue: Queue, count: int, duration_s: float) -> Lap:
+def produced(queue: Queue, count: int, duration_s: float, batch: int = 1) -> Lap:
     """Measure puts by so many waiting producers: coroutines where the system has them, else threads."""
-    (body,) = bodies(1)
-    native = getattr(queue, "produce", None)
+    ready = bodies(batch)
+    native = getattr(queue, "produce", None) if batch == 1 else None
     with _meter(queue) as read:
         until = time.perf_counter() + duration_s
-        units = native(count, until, body) if native else _by_threads(queue, count, until, body)
-    return read(f"producers_{count}", units)
+        units = native(count, until, ready[0]) if native else _by_threads(queue, count, until, ready)
+    return read(producers_named(count, batch), units)
 
 
-def _by_threads(queue: Queue, count: int, until: float, body: bytes) -> int:
+def producers_named(count: int, batch: int = 1) -> str:
+    """Return the name of the work of so many waiting producers."""
+    return f"producers_{count}" if batch == 1 else f"producers_{count}x{batch}"
+
+
+def _by_threads(queue: Queue, count: int, until: float, ready: Sequence[bytes]) -> int:
     done = [0] * count
     failed: list[Exception] = []
 
     def produce(number: int) -> None:
         try:
             while time.perf_counter() < until:
-                queue.put([body])
-                done[number] += 1
+                queue.put(ready)
+                done[number] += len(ready)
         except Exception as error:  # of any library: it is reported in the thread that can
             failed.append(error)
 

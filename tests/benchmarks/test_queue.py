@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.harness import BenchmarkError, Run
+from benchmarks.harness import Baseline, BenchmarkError, Run
 from benchmarks.queue import agent_path, chart, plan
 from benchmarks.queue.backlog import copied, filled, size_bytes
 from benchmarks.queue.judged import results
@@ -127,13 +127,16 @@ def test_a_session_measures_each_kind_of_work_in_a_process_of_its_own(tmp_path: 
 def test_the_agents_own_path_shares_syncs_among_its_waiters(tmp_path: Path) -> None:
     place = tmp_path / "way"
     place.mkdir()
-    spec = agent_path.Spec(way="agent", directory=str(place), waiters=(16,), lap_s=0.2)
+    spec = agent_path.Spec(way="agent", directory=str(place), waiters=(16,), batchers=(8,), lap_s=0.2)
 
     session = Runs(tmp_path / "cache").session("agent_path", spec, Disk.SLOW, system="skerry", label=(0,))
 
-    (lap,) = session.laps
-    assert lap.units >= 16
-    assert lap.syncs * 4 < lap.units
+    alone, batched = session.laps
+    assert alone.units >= 16
+    assert alone.syncs * 4 < alone.units
+    assert batched.work == "producers_8x100"
+    assert batched.units % 100 == 0
+    assert batched.syncs * 200 < batched.units  # batches that wait share a commit as well
 
 
 def test_a_filled_queue_is_kept_and_copied(tmp_path: Path) -> None:
@@ -187,6 +190,9 @@ def test_goals_are_judged_against_what_the_same_run_measured() -> None:
     measured.floors[Disk.RAW].append(1000.0)
     measured.ways["agent", Disk.SLOW].add(a_session(a_lap("producers_64", units=10_000)))
     measured.ways["agent", Disk.RAW].add(a_session(a_lap("producers_64", cpu_s=0.007)))
+    measured.ways["agent", Disk.SLOW].add(a_session(a_lap("producers_64x100", units=24_000)))
+    measured.producers["localqueue", Disk.SLOW].add(a_session(a_lap("producers_64x100", units=23_000)))
+    measured.of["localqueue", 1_000, Disk.SLOW].add(a_session(a_lap("put_batch", units=21_000)))
     for size, cpu_s in ((1_000, 0.01), (2_600_000, 0.02)):
         measured.of["skerry", size, Disk.NONE].add(a_session(a_lap("cycle", cpu_s=cpu_s), reopen_s=0.3))
     measured.of["skerry", 2_600_000, Disk.SLOW].add(a_session(a_lap("cycle_batch", units=5_000)))
@@ -199,11 +205,15 @@ def test_goals_are_judged_against_what_the_same_run_measured() -> None:
     assert judged == {
         "queue.agent.waiters_64.slow_per_s": True,  # 40 times 250
         "queue.agent.waiters_64.raw_cpu_us": False,  # 70
+        "queue.agent.batches_64.slow_per_s": True,
         "queue.cycle.cpu_us": False,  # twice that at 1,000 rows
         "queue.cycle_batch.alone_per_s": True,  # 20.8 times huey, which has no batch
         "queue.cycle_batch.best_batch_per_s": True,
         "queue.reopen_s": False,
     }
+    assert found["queue.agent.batches_64.slow_per_s"].baseline == Baseline(
+        what="localqueue's put_many, 64 threads, its better way", value=23_000.0
+    )
     best = found["queue.cycle_batch.alone_per_s"].baseline
     assert best is not None
     assert best.what.endswith("huey")
