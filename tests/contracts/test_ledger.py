@@ -170,15 +170,31 @@ def test_counts_follow_every_change(ledger: Ledger) -> None:
 
 
 def test_only_the_oldest_final_tasks_are_forgotten(ledger: Ledger) -> None:
+    ledger.put_task(an_entry("0" * 32))
     for digit in "123":
         ledger.put_task(ended(an_entry(digit * 32)))
         ledger.add_placement(Placement(task_id=digit * 32, fence=Fence((1, 1)), node="n1", placed_wall_s=1.0))
     ledger.put_task(an_entry("4" * 32))
 
     assert ledger.prune(1) == 2
-    assert [task.task_id[0] for task in ledger.find(TaskFilter())] == ["4", "3"]
+    assert [task.task_id[0] for task in ledger.find(TaskFilter())] == ["4", "3", "0"]
     assert (ledger.placements("1" * 32), len(ledger.placements("3" * 32))) == ([], 1)
     assert ledger.prune(1) == 0
+
+
+def test_a_ledger_that_starts_over_forgets_what_is_open_and_keeps_the_ends(
+    reopen: Callable[[], Ledger],
+) -> None:
+    ledger = reopen()
+    for entry in (an_entry("1" * 32), placed(an_entry("2" * 32)), ended(an_entry("3" * 32))):
+        ledger.put_task(entry)
+    epoch, term = ledger.epoch, ledger.start_over(above=40)
+    again = reopen()
+
+    assert [task.task_id[0] for task in again.find(TaskFilter())] == ["3"]
+    assert sum(again.count_tasks().values()) == 1
+    assert (term, again.begin_term()) == (41, 42)
+    assert again.epoch != epoch
 
 
 def test_placements_keep_their_order_and_their_first_end(ledger: Ledger) -> None:
@@ -218,6 +234,21 @@ def test_command_numbers_are_contiguous_in_a_lane_and_go_on_after_trimming(
     assert ledger.append_command("n1", Lane.LIVE, "task.placed", b"{}") == 1
     assert ledger.append_command("n2", Lane.CONTROL, "place.task", b"{}") == 1
     assert ledger.head("n1", Lane.CONTROL) == Head(last=4, acked=3)
+
+
+def test_what_a_node_has_applied_is_forgotten_in_that_lane_of_it_alone(ledger: Ledger) -> None:
+    others = [("n1", Lane.CONTROL), ("n2", Lane.LIVE)]
+    for node, lane in [("n1", Lane.LIVE), *others] * 3:
+        ledger.append_command(node, lane, "task.placed", b"{}")
+
+    ledger.trim_commands("n1", Lane.LIVE, 2)
+
+    def left(node: str, lane: Lane) -> tuple[list[int], int]:
+        rows = ledger.commands(node, lane, 0, limit=9, limit_bytes=1000)
+        return [row.seq for row in rows], ledger.head(node, lane).acked
+
+    assert left("n1", Lane.LIVE) == ([3], 2)
+    assert [left(*other) for other in others] == [([1, 2, 3], 0)] * 2
 
 
 def test_commands_are_read_in_order_within_rows_and_bytes(ledger: Ledger) -> None:
@@ -382,6 +413,7 @@ def test_a_dropped_document_is_gone_and_an_undone_drop_is_not(ledger: Ledger) ->
     with ledger.transaction():
         ledger.put_document("policy", "a", b"1")
         ledger.put_document("policy", "b", b"2")
+        ledger.put_document("rollout", "a", b"3")
     with ledger.transaction():
         ledger.drop_document("policy", "a")
         ledger.drop_document("policy", "unknown")
@@ -389,6 +421,7 @@ def test_a_dropped_document_is_gone_and_an_undone_drop_is_not(ledger: Ledger) ->
         undone(ledger, lambda: ledger.drop_document("policy", "b"))
 
     assert ledger.documents("policy") == [("b", b"2")]
+    assert ledger.documents("rollout") == [("a", b"3")]
 
 
 def test_a_document_of_an_undone_commit_is_not_there(ledger: Ledger) -> None:

@@ -18,7 +18,7 @@ from skerry.testing import ManualClock, a_task
 from task_queue.damage.page_size import PAGE_BYTES, page_bytes_of
 from task_queue.limits import Limits
 from task_queue.migrations import schema
-from task_queue.operations import Enqueue, Enqueued, Replay
+from task_queue.operations import Advance, Advanced, Enqueue, Enqueued, Replay
 from task_queue.seals import unseal
 from task_queue.sqlite_store import SqliteStore
 from task_queue.store import TaskFilter
@@ -303,3 +303,53 @@ def test_odd_values_in_an_old_database_never_keep_the_queue_from_starting(
     assert q.state(q.enqueue()) is State.READY
     q.store.close()
     assert integrity(tmp_path / "queue.db") == ["ok"]
+
+
+def test_a_lease_that_the_first_version_kept_runs_out_as_it_would_have(tmp_path: Path) -> None:
+    write_old(tmp_path / "queue.db", 1)
+    db = apsw.Connection(str(tmp_path / "queue.db"))
+    db.execute("UPDATE task SET placement = '1.9/0', known = '1.9/0', lease_on_s = 250.0 WHERE seq = 1")
+    db.close()
+    q = QueueDriver(sqlite_opener(tmp_path))
+
+    q.clock.advance(49)
+    before = q.one(Advance())
+    q.clock.advance(2)
+    after = q.one(Advance())
+
+    assert isinstance(before, Advanced)
+    assert isinstance(after, Advanced)
+    assert (before.dropped, after.dropped) == ((), ((task_id_of(1), State.READY),))
+    q.store.close()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_damaged_database_of_an_earlier_version_keeps_its_clock_and_its_numbers(
+    tmp_path: Path, version: int
+) -> None:
+    path = tmp_path / "queue.db"
+    write_old(path, version)
+    _spoil_the_first_page_of(path, "inbox")
+
+    q = QueueDriver(sqlite_opener(tmp_path))
+    waiting = task_id_of(2)  # delayed to 500 powered-on seconds, of which 200 have passed
+    q.clock.advance(299)
+    q.one(Advance())
+    before = q.state(waiting)
+    q.clock.advance(2)
+    q.one(Advance())
+
+    assert q.store.salvaged is not None
+    assert (before, q.state(waiting)) == (State.DELAYED, State.READY)
+    assert q.store.session == 6
+    q.store.close()
+
+
+def _spoil_the_first_page_of(path: Path, table: str) -> None:
+    db = apsw.Connection(str(path))
+    size = db.pragma("page_size")
+    ((first,),) = db.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (table,))
+    db.close()
+    with path.open("r+b") as file:
+        file.seek((first - 1) * size)
+        file.write(b"\xff" * size)

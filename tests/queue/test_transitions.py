@@ -110,3 +110,14 @@ def test_the_tables_refuse_a_transition_from_another_stored_state(
     with pytest.raises(InvalidTransition, match=f"{event} is not allowed in state done"):
         tables.move(row, event, frozenset())
     q.store.close()
+
+
+def test_no_task_that_has_not_ended_is_deleted_whoever_asks(tmp_path: Path) -> None:
+    q = QueueDriver(sqlite_opener(tmp_path))
+    task_id = q.enqueue()
+    tables = q.store._tables  # type: ignore[attr-defined]  # no rule asks for it
+
+    tables.delete_task(tables.task(task_id))
+
+    assert q.drain() == [task_id]
+    q.store.close()
