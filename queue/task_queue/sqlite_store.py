@@ -21,7 +21,7 @@ from task_queue import sqlite_file
 from task_queue.ballast import Ballast
 from task_queue.damage.detection import look
 from task_queue.damage.recovery import OldStore
-from task_queue.damage.repair import Repair
+from task_queue.damage.repair import Repair, is_past
 from task_queue.limits import Limits
 from task_queue.operations import Answer, Operation
 from task_queue.recurring_row import RecurringRecord
@@ -275,13 +275,19 @@ class SqliteStore:
         """Bring over rows of a file that was given up, for about so long."""
         until = time.monotonic() + for_s
         while self._repair.has_rest:
-            is_time_up = partial(_is_past, min(until, time.monotonic() + SALVAGE_SLICE_S))
-            if self._commit(partial(self._repair.work, is_time_up=is_time_up), now):
+            is_time_up = partial(is_past, min(until, time.monotonic() + SALVAGE_SLICE_S))
+            try:
+                is_over = self._commit(partial(self._repair.work, is_time_up=is_time_up), now)
+            except StorageFailed as error:
+                if not self._repair.make_room(error):
+                    raise
+                continue
+            if is_over:
                 self._repair.finished()
                 self._repair.attach(self._db, self._own.session)
                 self._leases.intersection_update(self._tables.still_ready(self._leases))
             self._tables.read_anew()
-            if _is_past(until):
+            if is_past(until):
                 return
 
     def _let_go(self) -> None:
@@ -391,7 +397,3 @@ class SqliteStore:
             self._repair.close()
             self._reads.close()
             self._db.close()
-
-
-def _is_past(moment: float) -> bool:
-    return time.monotonic() >= moment

@@ -12,7 +12,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from skerry.errors import StorageFailed
+from skerry.errors import StorageFailed, StoreDamaged
 from skerry.ids import TaskId
 from skerry.messages import Lane
 from skerry.testing import ManualClock, a_task
@@ -227,6 +227,38 @@ def test_disk_full_again_and_again_nothing_acknowledged_is_lost_and_counts_are_e
     assert (
         lost.get((RowClass.TELEMETRY, "refused"), 0) + lost.get((RowClass.TELEMETRY, "sampled"), 0) == dropped
     )
+    check_invariants(q.store)
+    q.store.close()
+    assert integrity(disk / "queue.db") == ["ok"]
+
+
+def test_disk_full_a_salvage_gives_up_old_copies_and_not_the_one_it_reads(disk: Path) -> None:
+    no_ballast = Limits(ballast_bytes=0, control_ballast_bytes=0, free_floor_bytes=0, max_bytes=64 * MIB)
+    q = QueueDriver(sqlite_opener(disk), limits=no_ballast)
+    ids = [q.ids.next() for _ in range(500)]
+    q.apply(*(Enqueue(task_id=task_id, task=a_task(argv=("echo", "x" * 5000))) for task_id in ids))
+    q.store.tidy()
+    for number in (1, 2, 3):
+        copy = disk / "quarantine" / f"{number:06d}-20260101T000000Z"
+        copy.mkdir(parents=True)
+        (copy / "queue.db").write_bytes(bytes(2 * MIB))
+    stuffing = fill(disk, leave_bytes=MIB)
+
+    assert isinstance(q.store, SqliteStore)
+    q.store.suspect(StoreDamaged("found by the test"))
+    with suppress(StorageFailed):  # once everything is brought over, the log cannot be emptied
+        while True:
+            q.store.tidy()
+    assert q.store.salvaged is not None
+    assert q.store.salvaged.rows_kept == 2 * len(ids), "tasks and their bodies, while the disk is full"
+    stuffing.unlink()
+    assert not q.store.tidy()
+
+    assert [q.state(task_id) for task_id in ids] == [State.READY] * len(ids)
+    assert q.store.salvaged.rows_lost == 0
+    kept = sorted(path.name[:6] for path in (disk / "quarantine").iterdir())
+    assert "000001" not in kept
+    assert {"000003", "000004"} <= set(kept), "more were given up than room was needed for"
     check_invariants(q.store)
     q.store.close()
     assert integrity(disk / "queue.db") == ["ok"]

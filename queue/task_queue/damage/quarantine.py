@@ -112,6 +112,15 @@ def prune(database: Path, *, limit_bytes: int, spare: Collection[str] = ()) -> N
             shutil.rmtree(copy.folder)
 
 
+def remove_oldest(database: Path, *, spare: Collection[str]) -> bool:
+    """Remove the oldest copy, except those named; False when there is none."""
+    oldest = next((copy for copy in copies(database) if copy.name not in spare), None)
+    if oldest is None:
+        return False
+    shutil.rmtree(oldest.folder)
+    return True
+
+
 def _move(database: Path, name: str) -> Copy:
     folder = database.parent / FOLDER / name
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)

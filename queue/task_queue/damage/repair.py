@@ -6,13 +6,14 @@ Owns when a file is given up, and the words that people read about it. Its store
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import apsw
 
 from skerry.clock import Instant
-from skerry.errors import StoreDamaged
+from skerry.errors import StorageFailed, StoreDamaged
 from skerry.messages import StoreSalvaged
 from task_queue.damage import quarantine
 from task_queue.damage.file_check import FileCheck
@@ -148,8 +149,16 @@ class Repair:
             self.story.rows_kept,
             text,
         )
-        spare = {salvage.copy.name, *salvage.older_copies()}
-        quarantine.prune(self._path, limit_bytes=self._limits.max_bytes, spare=spare)
+        quarantine.prune(self._path, limit_bytes=self._limits.max_bytes, spare=salvage.copies())
+
+    def make_room(self, error: StorageFailed) -> bool:
+        """Remove the oldest copy that is read no more, when a full disk hinders the salvage.
+
+        False when there is none, or when it was another error.
+        """
+        if self._salvage is None or not isinstance(error.__cause__, apsw.FullError):
+            return False
+        return quarantine.remove_oldest(self._path, spare=self._salvage.copies())
 
     def close(self) -> None:
         """Let go of the old file; what is left to do is written in the new one."""
@@ -157,3 +166,8 @@ class Repair:
         if self._salvage is not None:
             self._salvage.close()
             self._salvage = None
+
+
+def is_past(moment: float) -> bool:
+    """Decide whether a moment of the monotonic clock, until which a repair may work, is over."""
+    return time.monotonic() >= moment

@@ -100,12 +100,12 @@ class Salvage:
         self.progress = msgspec.json.decode(self._kept, type=Progress)
         self._body_range = (0, 0)
 
-    def older_copies(self) -> list[str]:
-        """Return the names of the copies that salvages which go on after this one read."""
-        names: list[str] = []
+    def copies(self) -> set[str]:
+        """Return the names of the copies that this salvage reads, and those that go on after it."""
+        names = {self.copy.name}
         then = self.progress.then
         while then is not None:
-            names.append(str(then.get("copy", "")))
+            names.add(str(then.get("copy", "")))
             then = then.get("then")
         return names
 
