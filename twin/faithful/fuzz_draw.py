@@ -11,7 +11,7 @@ from random import Random
 from typing import Any
 
 from twin.scenario import faults
-from twin.scenario.language import CoordinatorPart, Group, Load, Scenario, check_scenario
+from twin.scenario.language import CoordinatorPart, Group, Load, Scenario, check_scenario, names_of
 
 _When = dict[str, Any]  #: what all faults share
 #: Tasks of one scenario, at most, roughly.
@@ -20,6 +20,8 @@ MOST_TASKS = 60
 MOST_WORK_S = 80.0
 #: After load and faults: births are said again after a minute at most, quarantined nodes after five.
 SETTLE_S, SETTLE_AFTER_CLONES_S = 330.0, 700.0
+#: Shorter than an ordinary outage, longer, and longer than all of it.
+_LEASES_S = (10.0, 10.0, 60.0, 900.0)
 
 
 def draw_scenario(rng: Random, name: str) -> Scenario:
@@ -31,15 +33,15 @@ def draw_scenario(rng: Random, name: str) -> Scenario:
     troubles = tuple(_fault(rng, groups, load_s) for _ in range(rng.randint(1, 4)))
     theme = rng.choice(_THEMES)
     if theme is not None and has_npu:
-        load, more = theme(rng, load_s)
+        load, more = theme(rng, load_s, names_of(groups[-1])[0])
         loads, troubles = (*loads[:2], *load), (*troubles[:2], *more)
     has_clone = any(isinstance(trouble, faults.Clone) for trouble in troubles)
     return check_scenario(
         Scenario(
             name=name,
             load_s=load_s,
-            settle_s=SETTLE_AFTER_CLONES_S if has_clone else SETTLE_S,
-            coordinator=CoordinatorPart(lease_s=rng.choice((10.0, 10.0, 30.0, 900.0))),
+            settle_s=(SETTLE_AFTER_CLONES_S if has_clone else SETTLE_S) + _outlast_s(troubles, load_s),
+            coordinator=CoordinatorPart(lease_s=rng.choice(_LEASES_S)),
             group=groups,
             load=loads,
             fault=troubles,
@@ -47,9 +49,23 @@ def draw_scenario(rng: Random, name: str) -> Scenario:
     )
 
 
+def _outlast_s(troubles: tuple[faults.Fault, ...], load_s: float) -> float:
+    """For how long after the load something goes wrong."""
+    ends_s = (
+        trouble.at_s
+        + (trouble.times - 1) * trouble.every_s
+        + trouble.spread_s
+        + max(getattr(trouble, "for_s", 0.0), getattr(trouble, "down_s", 0.0))
+        for trouble in troubles
+    )
+    return max(0.0, round(max(ends_s, default=0.0) - load_s, 1))
+
+
 def _groups(rng: Random) -> tuple[Group, ...]:
     home = Group(name="home", count=rng.choice((1, 1, 2)), slots=rng.choice((1, 4)))
-    worker = Group(name="worker", count=rng.choice((1, 2)), devices=("cpu", "npu"), slots=rng.choice((1, 4)))
+    worker = Group(
+        name="worker", count=rng.choice((1, 2, 2)), devices=("cpu", "npu"), slots=rng.choice((1, 4))
+    )
     return (home,) if rng.random() < 0.2 else (home, worker)
 
 
@@ -172,30 +188,27 @@ def _spaced(when: _When, down_s: float) -> _When:
     return {**when, "every_s": round(down_s + 1.0 + when["spread_s"], 1)}
 
 
-_Theme = Callable[[Random, float], tuple[tuple[Load, ...], tuple[faults.Fault, ...]]]
+_Part = tuple[tuple[Load, ...], tuple[faults.Fault, ...]]
+#: load_s, and a node that others give work to
+_Theme = Callable[[Random, float, str], _Part]
 
 
-def _takeover(rng: Random, load_s: float) -> tuple[tuple[Load, ...], tuple[faults.Fault, ...]]:
-    """A node works on for others while it is cut off for longer than its leases."""
+def _takeover(rng: Random, load_s: float, worker: str) -> _Part:
+    """A node works on for others while it is cut off, for longer than its leases or not."""
     work = Load(on="home", rate_per_s=0.4, for_s=10.0, runtime_s=(5.0, 30.0), needs="npu", retries=2)
     kind = rng.choice((faults.Cut, faults.Partition, faults.Mute))
-    return (work,), (
-        kind(at_s=round(rng.uniform(3.0, 12.0), 1), for_s=rng.choice((25.0, 40.0)), on="some:1"),
-    )
+    cut = kind(at_s=round(rng.uniform(3.0, 12.0), 1), for_s=rng.choice((25.0, 40.0)), on=worker)
+    return (work,), (cut,)
 
 
-def _restarts_over_slow_wires(
-    rng: Random, load_s: float
-) -> tuple[tuple[Load, ...], tuple[faults.Fault, ...]]:
+def _restarts_over_slow_wires(rng: Random, load_s: float, worker: str) -> _Part:
     """Agents are back before the word of their end has arrived."""
     wire = faults.Wire(at_s=0.0, for_s=load_s, delay_s=(0.1, 2.0), reordering=True)
     kill = faults.AgentKill(at_s=2.0, down_s=0.1, times=6, every_s=load_s / 8, spread_s=2.0)
     return (), (wire, kill)
 
 
-def _kills_while_commands_come(
-    rng: Random, load_s: float
-) -> tuple[tuple[Load, ...], tuple[faults.Fault, ...]]:
+def _kills_while_commands_come(rng: Random, load_s: float, worker: str) -> _Part:
     """Work goes out and its ends come home while both sides die in their commits."""
     work = Load(on="home", rate_per_s=1.0, needs="npu", effect=rng.choice(("idempotent", "at_most_once")))
     who = rng.choice(("home", "all"))
@@ -205,7 +218,7 @@ def _kills_while_commands_come(
     return (work,), (kill,)
 
 
-def _clocks(rng: Random, load_s: float) -> tuple[tuple[Load, ...], tuple[faults.Fault, ...]]:
+def _clocks(rng: Random, load_s: float, worker: str) -> _Part:
     """Wall clocks jump while leases are held and times run."""
     work = Load(
         on="home", rate_per_s=0.4, for_s=15.0, runtime_s=(2.0, 10.0), needs="npu", expires_after_s=120.0
@@ -216,6 +229,7 @@ def _clocks(rng: Random, load_s: float) -> tuple[tuple[Load, ...], tuple[faults.
 
 _THEMES: tuple[_Theme | None, ...] = (
     None,
+    _takeover,
     _takeover,
     _restarts_over_slow_wires,
     _kills_while_commands_come,

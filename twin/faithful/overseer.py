@@ -18,6 +18,7 @@ from cloud_coordinator.core.actions import Action
 from cloud_coordinator.core.core import CoordinatorCore
 from cloud_coordinator.ledger.sqlite import SqliteLedger
 from cloud_coordinator.ledger.values import LedgerTask, Mark, Placement, TaskState
+from cloud_coordinator.rollout.book import ROLLOUT
 from cloud_coordinator.runtime import Runtime
 from skerry.link.wire import KINDS
 from skerry.messages import Birth, Lane, Presence, State, StreamBatch
@@ -33,7 +34,18 @@ class _Holds(msgspec.Struct, frozen=True):
     holds: tuple[str, ...] = ()
 
 
+#: Whatever a node says is acted on within this.
+_IN_TOUCH_S = 2.0
 _read_holds = msgspec.json.Decoder(_Holds).decode
+
+
+class _State(msgspec.Struct, frozen=True):
+    """What counts here of a rollout."""
+
+    state: str
+
+
+_read_state = msgspec.json.Decoder(_State).decode
 
 
 class Overseer:
@@ -49,10 +61,13 @@ class Overseer:
         self._placed: dict[str, LedgerTask] = {}
         #: Node → what it holds and when it said so, if that is the last it said.
         self._holds: dict[str, tuple[float, frozenset[str]]] = {}
+        self._renewed_s: dict[str, float] = {}  #: placed task → since when its lease counts
         self._times: Counter[str] = Counter()  #: open task → placements
         self.most_placements = 0
         self.statuses: dict[str, set[str]] = {}  #: node → what it was called
         self.sheddings = 0
+        self.salvages = 0
+        self.rollout_paths: dict[str, list[str]] = {}  #: rollout → the states it went through
         self._births: deque[tuple[float, str]] = deque()  #: of the last second, by whom
         self.most_births = 0  #: of different nodes, within one second, since they first came together
         #: Node, epoch of its store, lane → up to where the ledger holds it.
@@ -67,7 +82,11 @@ class Overseer:
         is_back = event.node in self._heard_s
         self._heard_s[event.node] = self._now_s()
         if event.kind == _STATE:
-            self._holds[event.node] = (self._now_s(), frozenset(_read_holds(event.body).holds))
+            holds = _read_holds(event.body).holds
+            self._holds[event.node] = (self._now_s(), frozenset(holds))
+            for task_id in holds:
+                if task_id in self._placed and self._placed[task_id].node == event.node:
+                    self._renewed_s[task_id] = self._now_s()
         elif event.kind == _BIRTH and is_back:
             self._returned(event.node)
         elif event.kind == _ROWS:
@@ -76,12 +95,16 @@ class Overseer:
     def task_written(self, task: LedgerTask) -> None:
         """The ledger holds this of a task now: whoever lost it must have been silent long enough."""
         before = self._placed.pop(task.task_id, None)
+        renewed_s = self._renewed_s.pop(task.task_id, self._now_s())
         if task.state is TaskState.PLACED:
             self._placed[task.task_id] = task
+            is_same = before is not None and before.fence == task.fence
+            self._renewed_s[task.task_id] = renewed_s if is_same else self._now_s()
         if task.state is TaskState.ENDED:
             self._times.pop(task.task_id, None)
-        if before is not None and (task.state is TaskState.PENDING or task.node != before.node):
-            self._taken_from(before.node, task.task_id)
+        is_over = task.state in (TaskState.PENDING, TaskState.ENDED)
+        if before is not None and (is_over or task.node != before.node):
+            self._taken_from(before.node, task.task_id, renewed_s)
         if before is not None and task.state is TaskState.ENDED:
             self._ended(before, task)
 
@@ -89,6 +112,12 @@ class Overseer:
         """A placement was made."""
         self._times[placement.task_id] += 1
         self.most_placements = max(self.most_placements, self._times[placement.task_id])
+
+    def rollout_written(self, rollout: str, state: str) -> None:
+        """A rollout is in this state now."""
+        path = self.rollout_paths.setdefault(rollout, [])
+        if path[-1:] != [state]:
+            path.append(state)
 
     def called(self, record: NodeRecord) -> None:
         """A node is called what the register says."""
@@ -113,15 +142,16 @@ class Overseer:
         """The good-bye of an old session has closed a newer one."""
         self._violated(2, node, f"the end of session {session} closed session {newest}", "")
 
-    def _taken_from(self, node: str, task_id: str) -> None:
-        """A node in touch has let go of it itself; a silent one must have been silent for its lease."""
-        silent_s = self._now_s() - self._heard_s.get(node, 0.0)
+    def _taken_from(self, node: str, task_id: str, renewed_s: float) -> None:
+        """A node in touch has let go of it itself; from a silent one it is taken when its lease is over."""
+        now_s = self._now_s()
+        silent_s, leased_s = now_s - self._heard_s.get(node, 0.0), now_s - renewed_s
         said_s, holds = self._holds.get(node, (0.0, frozenset()))
-        if task_id in holds and self._now_s() - said_s <= 1.5 * self._pause_s:
-            what = f"taken from it, though it said {self._now_s() - said_s:.1f} s ago that it holds it"
+        if task_id in holds and now_s - said_s <= 1.5 * self._pause_s:
+            what = f"taken from it, though it said {now_s - said_s:.1f} s ago that it holds it"
             self._violated(6, node, what, task_id)
-        if 3 * self._pause_s < silent_s < self._lease_s - 2 * self._pause_s:
-            what = f"taken from it after {silent_s:.1f} s of silence, its lease is {self._lease_s:g} s"
+        elif silent_s > _IN_TOUCH_S and leased_s < self._lease_s - 3 * self._pause_s:
+            what = f"taken from it {leased_s:.1f} s after its lease began anew, which is {self._lease_s:g} s"
             self._violated(6, node, what, task_id)
 
 
@@ -160,6 +190,13 @@ class WatchedLedger(SqliteLedger):
         """See Ledger."""
         super().count(name, node=node, reason=reason, by=by)
         self._overseer.sheddings += name == "held_back"
+        self._overseer.salvages += name == "stores_salvaged"
+
+    def put_document(self, kind: str, name: str, body: bytes) -> None:
+        """See Ledger."""
+        super().put_document(kind, name, body)
+        if kind == ROLLOUT:
+            self._overseer.rollout_written(name, _read_state(body).state)
 
 
 class WatchedRuntime(Runtime):
