@@ -44,6 +44,7 @@ PATIENCE_S = 60.0
 _CUT_IN_START = 0.3
 _START_S, _WORK_S = (0.2, 1.6), (0.05, 1.0)
 _RETRIES = 100
+_AT_STAKE = 3  #: tasks that have ended, where so many were accepted, before the power goes
 #: An agent, without a coordinator.
 _EXERCISES = ("skerry", "queue/task_queue", "devices", "policy", "edge_agent")
 _SETTINGS = """\
@@ -219,13 +220,15 @@ class Machine:
             effect=effect,  # type: ignore[arg-type]
         )
 
-    def note_ends(self) -> None:
-        """Write down which tasks are reported as done, and how often each has had its effect by then."""
+    def note_ends(self) -> int:
+        """Write down how often what is reported as done has had its effect; return how many are new."""
         with self.client() as client:
             page = client.list(states=("done",), limit=200)
         effects = Counter(task_id for task_id, _ in self.effects())
+        before = len(self.seen_done)
         for view in page.tasks:
             self.seen_done.setdefault(view.task_id, effects[view.task_id])
+        return len(self.seen_done) - before
 
     def effects(self) -> list[tuple[str, str]]:
         """Return what tasks have done: id and fence, a line an effect."""
@@ -282,10 +285,14 @@ def run_bout(folder: Path, *, seed: int, points: int, synchronous: Synchronous =
 
 
 def work(machine: Machine, seconds: float) -> None:
-    """Hand in tasks for a while; the power goes while some are under way."""
+    """Hand in tasks for a while; the power goes while some are under way, and not before some are done."""
+    before = len(machine.accepted)
     threads = machine.submit_for(seconds)
     time.sleep(seconds * 0.8)  # a random moment is the point
-    machine.note_ends()
+    ends, deadline = machine.note_ends(), time.monotonic() + PATIENCE_S
+    while ends < min(_AT_STAKE, len(machine.accepted) - before) and time.monotonic() < deadline:
+        time.sleep(0.05)  # on a busy machine the agent needs its time; polled with a deadline
+        ends += machine.note_ends()
     for thread in threads:
         thread.join()
 
