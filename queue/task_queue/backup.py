@@ -117,7 +117,7 @@ def make_ready(
         db = apsw.Connection(str(path))
         try:
             db.execute("PRAGMA synchronous = FULL")
-            db.execute("UPDATE store SET epoch = ? WHERE id = 1", (secrets.token_hex(8),))
+            db.execute("UPDATE store SET epoch = ?", (secrets.token_hex(8),))
             if db.changes() != 1:
                 raise StorageFailed(f"{path} holds no queue")
         finally:

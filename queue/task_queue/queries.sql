@@ -465,8 +465,8 @@ SELECT epoch, session, book FROM store WHERE id = 1;
 
 -- name: begin_session
 -- Take the store over: whoever held it can write no more.
-UPDATE store SET session = session + 1 WHERE id = 1;
+UPDATE store SET session = session + 1;
 
 -- name: save_book
 -- Write the book, unless another session has taken the store over.
-UPDATE store SET book = :book WHERE id = 1 AND session = :session;
+UPDATE store SET book = :book WHERE session = :session;
