@@ -184,25 +184,28 @@ def packed_spec(task: TaskSpec) -> bytes:
 
     So the defaults are part of the stored form: a changed one needs a schema step.
     """
-    return seal(msgspec.json.encode(_sparse(task) | {"spec": _sparse(task.spec)}))
+    sparse = _sparse(task)
+    sparse["spec"] = _sparse(task.spec)
+    return seal(msgspec.json.encode(sparse))
 
 
 def _sparse(value: msgspec.Struct) -> dict[str, Any]:
-    tag, defaults, take = _shape(type(value))
-    pairs = zip(defaults, take(value), strict=True)
+    tag, names, defaults, take = _shape(type(value))
+    told = zip(names, defaults, take(value), strict=True)
     # A default is nearly always the very same object, and that is told much faster than a difference.
-    return tag | {name: each for (name, default), each in pairs if each is not default and each != default}
+    sparse = {name: each for name, default, each in told if each is not default and each != default}
+    return tag | sparse if tag else sparse
 
 
 @cache
-def _shape(kind: type[msgspec.Struct]) -> tuple[dict[str, Any], list[tuple[str, Any]], Callable[[Any], Any]]:
-    """Return a type's tag, its fields with their defaults, and what takes their values from one."""
+def _shape(kind: type[msgspec.Struct]) -> tuple[dict[str, Any], list[str], list[Any], Callable[[Any], Any]]:
+    """Return a type's tag, its fields' names and defaults, and what takes their values from one."""
     config, fields = kind.__struct_config__, msgspec.structs.fields(kind)
     tag = {} if config.tag is None else {str(config.tag_field): config.tag}
     made = ((field.name, field.default_factory) for field in fields)
     empty = {name: factory() for name, factory in made if callable(factory)}
-    defaults = [(field.name, empty.get(field.name, field.default)) for field in fields]
-    return tag, defaults, attrgetter(*(field.name for field in fields))
+    names = [field.name for field in fields]
+    return tag, names, [empty.get(field.name, field.default) for field in fields], attrgetter(*names)
 
 
 def readable_spec_of(body: bytes) -> TaskSpec | None:

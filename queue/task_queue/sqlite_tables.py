@@ -180,12 +180,14 @@ class SqliteTables(SqliteRecurring, SqliteOutbox):
 
     def insert(self, row: TaskRow, body: bytes) -> bool:
         """See Tables. An id above all others, without a key, cannot be known: its row can wait."""
-        if row.request_key is None and row.task_id > self._newest():
+        is_newest = row.task_id > self._newest()
+        if is_newest and row.request_key is None:
             self._append("insert_task", _binder("insert_task")(row))
         elif self._put("insert_task", row) != 1:
             return False
         self._append("insert_body", (row.seq, body))
-        self._newest_task = max(row.task_id, self._newest())
+        if is_newest:
+            self._newest_task = row.task_id
         return True
 
     def _newest(self) -> str:
