@@ -178,6 +178,7 @@ def test_only_the_oldest_final_tasks_are_forgotten(ledger: Ledger) -> None:
 
     assert ledger.prune(1) == 2
     assert [task.task_id[0] for task in ledger.find(TaskFilter())] == ["4", "3", "0"]
+    assert [ledger.count_tasks()[state] for state in (TaskState.PENDING, TaskState.ENDED)] == [2, 1]
     assert (ledger.placements("1" * 32), len(ledger.placements("3" * 32))) == ([], 1)
     assert ledger.prune(1) == 0
 

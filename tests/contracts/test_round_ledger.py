@@ -194,6 +194,14 @@ def test_a_reply_is_stored_once(ledger: RoundLedger, reopen: Callable[[], RoundL
     assert [(r.node, r.code, r.count) for r in again.refusals("r1")] == [("n1", "duplicate", 1)]
 
 
+def test_each_reply_is_stored_with_its_own_packet(ledger: RoundLedger) -> None:
+    ledger.push([asked("n1"), asked("n2")], NOW)
+
+    ledger.receive([reply_to(asked("n1"), inline=b"one"), reply_to(asked("n2"), inline=b"two")], 2e9)
+
+    assert [ledger.payload(asked(node).id) for node in ("n1", "n2")] == [b"one", b"two"]
+
+
 def test_a_foreign_node_answers_nothing(ledger: RoundLedger) -> None:
     ledger.push([asked("n1")], NOW)
 
