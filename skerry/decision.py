@@ -23,11 +23,6 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     score: float | None = None  #: 0-100, higher is better
     expected_s: float | None = None  #: expected completion from now, seconds
 
-    @property
-    def is_allowed(self) -> bool:
-        """No verdict rules it out."""
-        return all(verdict.allowed for verdict in self.verdicts)
-
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One placement or scheduling decision, kept with the attempt it led to.

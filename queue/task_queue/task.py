@@ -100,11 +100,6 @@ TRANSITIONS: dict[tuple[State, Event], frozenset[State]] = {
 }
 
 
-def states_before(event: Event, *, after: State) -> frozenset[State]:
-    """Return the states from which `event` may lead to `after`: what SQL's WHERE clause must name."""
-    return frozenset(s for (s, e), ends in TRANSITIONS.items() if e is event and after in ends)
-
-
 def check_transition(state: State, event: Event, after: State) -> None:
     """Raise InvalidTransition unless the table lets `event` lead from `state` to `after`."""
     if after not in TRANSITIONS.get((state, event), frozenset()):

@@ -20,7 +20,7 @@ from skerry.testing import a_task
 from task_queue.damage.detection import schema_shapes
 from task_queue.damage.log_frames import FRAME_HEAD_BYTES, HEADER_BYTES
 from task_queue.damage.page_size import PAGE_BYTES
-from task_queue.damage.raw_pages import RawPages
+from task_queue.damage.raw_pages import _OVERFLOW, _OVERFLOW_FIRST, RawPages
 from task_queue.damage.remains import remains_of
 from task_queue.operations import AppendOutbox, Enqueue, Enqueued, MarkInbox, PutMeta
 from task_queue.sqlite_store import SqliteStore
@@ -113,6 +113,15 @@ def note(store: Store, whole: Whole) -> None:
             whole.messages[bytes(row.body)] = set()
 
 
+def _leaf_of_overflow(raw: RawPages, number: int) -> int:
+    """Return the page of a tree in which the row begins that goes on in this page, 0 when none does."""
+    while raw._kinds[number] in (_OVERFLOW_FIRST, _OVERFLOW):
+        before, number = number, raw._parents[number]
+        if raw._kinds[before] == _OVERFLOW_FIRST:
+            return number
+    return 0
+
+
 def _locate(whole: Whole) -> None:
     """Find the pages of each task and message."""
     path = whole.folder / "queue.db"
@@ -122,7 +131,7 @@ def _locate(whole: Whole) -> None:
         remains = remains_of(raw, schema_shapes())
         beyond: dict[int, set[int]] = {}
         for page in range(3, raw.count + 1):
-            leaf = raw.leaf_of_overflow(page)
+            leaf = _leaf_of_overflow(raw, page)
             if leaf:
                 beyond.setdefault(leaf, set()).add(page)
         whole.key_index = set(remains.of("task_request"))

@@ -100,7 +100,8 @@ def test_attempts_are_carried_over_with_their_decisions_and_ends(q: QueueDriver)
             [(each.node, each.device) for each in both] == [("n1", "npu0"), ("n2", "cpu0")]
             for both in weighed
         )
-        assert all(both[0].score == 9.5 and not both[1].is_allowed for both in weighed)
+        assert all(first.score == 9.5 for first, _ in weighed)
+        assert all([verdict.allowed for verdict in second.verdicts] == [False] for _, second in weighed)
 
 
 def test_stories_are_made_from_what_was_kept(q: QueueDriver) -> None:

@@ -195,16 +195,6 @@ class RawPages:
         except Unreadable:
             return []
 
-    def leaf_of_overflow(self, number: int) -> int:
-        """Return the page of a tree in which the row begins that goes on in this page, 0 when none does."""
-        for _ in range(_ROW_LIMIT // self._size):
-            if self._kinds[number] not in (_OVERFLOW_FIRST, _OVERFLOW):
-                return 0
-            before, number = number, self._parents[number]
-            if self._kinds[before] == _OVERFLOW_FIRST:
-                return number
-        return 0
-
     # --- what is in a page
 
     def kind(self, number: int) -> int:
