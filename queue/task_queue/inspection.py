@@ -150,7 +150,8 @@ def check_in_use(path: Path) -> Checked:
 def check_file(path: Path) -> Checked:
     """Check the file of an owner that does not run: every table with its indexes, then the counters.
 
-    Nothing is written, and it may lie on a medium that cannot be written.
+    Nothing is written, and it may lie on a medium that cannot be written. SQLite leaves the CHECK constraints
+    out then (it reads them only where it could write): FileCheck, in the agent, looks at them.
     Raises StorageFailed when the file cannot be opened at all.
     """
     findings: list[str] = []
