@@ -8,10 +8,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from skerry.errors import SpecError
+from skerry.link.actions import Action
+from skerry.link.backoff import Backoff
+from skerry.link.edge import EdgeLink
 from twin.faithful.run import run_scenario
 from twin.scenario.faults import Fault
 from twin.scenario.language import load_scenario, parse_scenario
@@ -85,6 +90,25 @@ def test_an_expectation_that_is_not_kept_is_reported() -> None:
 
     assert {broken.law for broken in report.broken} == {0}
     assert len(report.broken) == 4
+
+
+def test_a_leak_at_each_disconnect_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    leaked: list[Backoff] = []
+    link_down = EdgeLink._link_down
+
+    def leaking(self: EdgeLink) -> list[Action]:
+        leaked.append(Backoff(Random()))
+        return link_down(self)
+
+    monkeypatch.setattr(EdgeLink, "_link_down", leaking)
+    scenario = find("reconnects-without-end")
+    (cuts,) = scenario.fault
+    short = replace(scenario, load_s=60, fault=(replace(cuts, times=29),))
+
+    report = run_scenario(short, seed=1)
+
+    assert [broken.what.partition(" is ")[0] for broken in report.broken] == ["objects_grown"]
+    assert len(leaked) == 58
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,13 @@ Owns the figures of a run. What was heard of the coordinator is the overseer's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import inf
 
+import msgspec
+
+from skerry.errors import StoreDamaged
 from skerry.messages import Lane
 from twin.faithful.agent import Node
 from twin.faithful.overseer import Overseer
@@ -23,9 +27,25 @@ _AT_MOST = (
     "placements",
     "takeovers",
     "returns_per_s",
+    "objects_grown",
+    "gone",
+)
+#: Whose objects count as held: the product's, and what its event loops hold.
+_OURS = frozenset(
+    ("skerry", "edge_agent", "cloud_coordinator", "task_queue", "policy", "devices", "federation", "asyncio")
 )
 #: Between two looks whether an outbox is empty, seconds of the world.
 LOOK_S = 0.25
+
+
+class RolloutFigures(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of one rollout. lasted_s: until it was over, None while it is not.  path: its states."""
+
+    version: str
+    state: str
+    reason: str
+    lasted_s: float | None
+    path: tuple[str, ...]
 
 
 class Measures:
@@ -40,6 +60,7 @@ class Measures:
         self._starts_since: dict[str, float] = {}
         self.worst: dict[str, float] = {}
         self.attempts = 0
+        self._held: int | None = None
         overseer.marked = self._marked
 
     def disturbed(self, node: Node) -> None:
@@ -70,17 +91,24 @@ class Measures:
         if since_s is not None:
             self._note("first_attempt_s", self._world.now_s() - since_s)
 
+    def weigh(self) -> None:
+        """Take note of how much the processes hold now: `objects_grown` counts from here."""
+        self._held = _held()
+
     def figures(self) -> dict[str, float]:
         """Return what was measured; what has not come to its end yet counts as never."""
+        grown = {} if self._held is None else {"objects_grown": max(0, _held() - self._held)}
         pending = (("drain_begins_s", self._waits_since), ("drained_s", self._drains_since))
         return {
             **self.worst,
+            **grown,
             **{name: inf for name, since in pending if since},
             "attempts": self.attempts,
             "placements": self._overseer.most_placements,
             "takeovers": max(self._world.network.takeovers.values(), default=0),
             "returns_per_s": self._overseer.most_births,
             "sheddings": self._overseer.sheddings,
+            "salvages": self._overseer.salvages,
         }
 
     def _note(self, name: str, value: float) -> None:
@@ -128,6 +156,11 @@ def missed(
         yield "", f"{refusals} submissions were refused, at most {expect.refusals} are expected"
     if expect.sheddings is not None and figures["sheddings"] < expect.sheddings:
         yield "", f"nodes were held back {figures['sheddings']:g} times, {expect.sheddings} are expected"
+    if expect.salvages is not None and figures["salvages"] != expect.salvages:
+        yield (
+            "",
+            f"{figures['salvages']:g} damaged queues were told of, {expect.salvages} are expected",
+        )
     for state, least in expect.ended.items():
         if ended.get(state, 0) < least:
             yield "", f"{ended.get(state, 0)} tasks ended as {state}, {least} are expected"
@@ -138,13 +171,35 @@ def missed(
         yield from _quarantines(named(expect.quarantined), statuses)
 
 
+def missed_rollouts(expect: Expect, rollouts: Sequence[RolloutFigures]) -> Iterator[tuple[str, str]]:
+    """Yield what was expected of rollouts and did not come true."""
+    paths = {one.version: ", ".join(one.path) for one in rollouts}
+    for version, path in expect.rollouts.items():
+        if paths.get(version) != path:
+            yield "", f"the rollout of {version} went through {paths.get(version)}, {path} is expected"
+    for one in rollouts:
+        if expect.rollout_s is not None and (one.lasted_s is None or one.lasted_s > expect.rollout_s):
+            yield (
+                "",
+                f"the rollout of {one.version} took {one.lasted_s} s, {expect.rollout_s:g} s is expected",
+            )
+
+
 def _quarantines(wanted: tuple[str, ...], statuses: Mapping[str, set[str]]) -> Iterator[tuple[str, str]]:
     for node, called in statuses.items():
         if ("quarantined" in called) != (node in wanted):
             yield node, f"it was {'' if 'quarantined' in called else 'not '}put into quarantine"
 
 
+def _held() -> int:
+    gc.collect()
+    return sum(str(type(one).__module__).partition(".")[0] in _OURS for one in gc.get_objects())
+
+
 def _outbox(node: Node) -> int:
     assert node.agent is not None
-    rows: Mapping[Lane, int] = node.agent.parts.store.depth().outbox
+    try:
+        rows: Mapping[Lane, int] = node.agent.parts.store.depth().outbox
+    except StoreDamaged:
+        return 1  # not known to be empty
     return sum(rows.values())

@@ -6,12 +6,18 @@ Owns beginning and ending faults; what follows from them is the product's affair
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from cloud_coordinator.core.events import NodeReleased
+from edge_agent.runtime_build import open_parts
+from edge_agent.settings import AgentSettings
+from skerry.errors import DirectoryInUse
 from skerry.transport.memory import Faults
 from skerry.transport.settings import MqttSettings
+from task_queue.sqlite_store import SqliteStore
 from twin.faithful.agent import Node
 from twin.faithful.coordinator import Cloud
+from twin.faithful.damage import damage, do_idle_work
 from twin.faithful.staging import LOAD_BEGINS_S, PATIENCE_S, Stage
 from twin.scenario import faults
 from twin.scenario.language import select
@@ -81,6 +87,14 @@ def _start(stage: Stage, fault: faults.Fault, nodes: list[Node]) -> list[Ends]:
         case faults.PowerCut():
             for node in nodes:
                 _cut_power(stage, fault, node)
+            return []
+        case faults.Damage():
+            for node in nodes:
+                _damage(stage, fault, node)
+            return []
+        case faults.SecondStart():
+            for node in nodes:
+                _start_second(stage, node)
             return []
         case _:
             return [_at_node(stage, fault, node) for node in nodes]
@@ -219,6 +233,37 @@ def _kill_cloud(stage: Stage, fault: faults.CoordinatorKill) -> None:
         _after_some_commits(stage, cloud, now)
     else:
         now()
+
+
+def _damage(stage: Stage, fault: faults.Damage, node: Node) -> None:
+    world, path = stage.world, node.home / "queue.db"
+    if node.agent is None:
+        return
+    stage.note(node.name, f"has its queue damaged: {fault.how}")
+    stage.witness.damaged(node)
+    if not fault.is_running:
+        node.kill()
+        world.at(world.now_s() + fault.down_s, lambda: _start_again(stage, node))
+    damage(path, fault.how, world.rng(f"damage {node.name} {world.now_s()}"))
+    for idle_s in (1.0, 2.0):
+        world.at(world.now_s() + fault.down_s + idle_s, lambda: _idle(node, path))
+
+
+def _idle(node: Node, path: Path) -> None:
+    if node.agent is not None and isinstance(node.agent.parts.store, SqliteStore):
+        do_idle_work(node.agent.parts.store, path)
+
+
+def _start_second(stage: Stage, node: Node) -> None:
+    """Start another agent as its service does: it must see that the directory has an owner."""
+    if node.agent is None:
+        return
+    try:
+        open_parts(AgentSettings(data_dir=str(node.home))).lock.release()
+    except DirectoryInUse:
+        stage.note(node.name, "a second agent is refused")
+    else:
+        stage.witness.violated(3, node.name, "a second agent was started on its directory")
 
 
 def _start_again(stage: Stage, node: Node) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -44,8 +44,9 @@ from skerry.errors import BlobNotFound, CoordinatorUnreachable
 from skerry.messages import Lane
 from skerry.policy_manifest import EvaluationSummary, Lineage, PolicyManifest, sign_manifest, verify_manifest
 from skerry.round_documents import RoundAsked
+from twin.faithful.measures import RolloutFigures
 from twin.faithful.rounds_worker import EmulatedWorker
-from twin.faithful.staging import RolloutFigures, RoundFigures
+from twin.faithful.staging import RoundFigures
 from twin.scenario.language import RolloutPart
 
 if TYPE_CHECKING:
@@ -305,8 +306,8 @@ def round_figures(office: WorldOffice) -> tuple[RoundFigures, ...]:
     return tuple(found)
 
 
-def rollout_figures(core: CoordinatorCore) -> tuple[RolloutFigures, ...]:
-    """Return where every rollout is, in the order in which they were begun."""
+def rollout_figures(core: CoordinatorCore, paths: Mapping[str, Sequence[str]]) -> tuple[RolloutFigures, ...]:
+    """Return where every rollout is, in the order in which they were begun.  paths: the states of each."""
     book = core.rollouts.book
     begun = sorted(book.rollouts.values(), key=lambda one: one.started_wall_s)
     return tuple(
@@ -315,6 +316,7 @@ def rollout_figures(core: CoordinatorCore) -> tuple[RolloutFigures, ...]:
             state=one.state.value,
             reason=one.reason,
             lasted_s=round((one.ended_wall_s or 0.0) - one.started_wall_s, 3) if one.ended_wall_s else None,
+            path=tuple(paths.get(one.rollout_id, ())),
         )
         for one in begun
     )

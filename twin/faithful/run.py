@@ -6,18 +6,23 @@ import hashlib
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
+from skerry.errors import StoreDamaged
 from skerry.ids import TaskId
 from twin.faithful.agent import Node
 from twin.faithful.chance import seeded_secrets
+from twin.faithful.measures import RolloutFigures
 from twin.faithful.mishaps import plan_mishaps
-from twin.faithful.staging import LOAD_BEGINS_S, RolloutFigures, RoundFigures, Stage
+from twin.faithful.staging import LOAD_BEGINS_S, RoundFigures, Stage
 from twin.faithful.witness import Violation
 from twin.scenario.language import Scenario
 
+#: Told of the world's seconds, of the last one, and of the tasks that were submitted so far.
+Progress = Callable[[float, float, int], None]
 #: How often the laws that need a look are looked at, seconds of the world.
 LOOK_EVERY_S = 30.0
 
@@ -59,14 +64,14 @@ def run_scenario(
     seed: int,
     *,
     log: Callable[[str], None] | None = None,
-    progress: Callable[[float, float], None] | None = None,
+    progress: Progress | None = None,
     home: Path | None = None,
     inspect: Callable[[Stage], None] = lambda stage: None,
     until_quiet: bool = False,
 ) -> Report:
     """Run a scenario to its end.
 
-    log: takes each line of the event log.  progress: told of the world's seconds and of the last one.
+    log: takes each line of the event log.
     home: where the disks are kept, which stays; a temporary directory otherwise.
     inspect: shown the stage at its end.  until_quiet: end as soon as nothing is to come any more.
     """
@@ -92,17 +97,18 @@ def run_scenario(
     return report
 
 
-def _play(stage: Stage, progress: Callable[[float, float], None] | None, *, until_quiet: bool = False) -> int:
+def _play(stage: Stage, progress: Progress | None, *, until_quiet: bool = False) -> int:
     stage.open()
     plan_mishaps(stage)
     end_s = LOAD_BEGINS_S + stage.scenario.load_s + stage.scenario.settle_s
     while stage.world.now_s() < end_s:
         stage.world.run(min(end_s, stage.world.now_s() + LOOK_EVERY_S))
         for node in stage.nodes.values():
-            stage.witness.look_at_bounds(node)
-            stage.witness.look_at_running(node)
+            with suppress(StoreDamaged):  # the look met it; the store gives the file up with its next commit
+                stage.witness.look_at_bounds(node)
+                stage.witness.look_at_running(node)
         if progress is not None:
-            progress(stage.world.now_s(), end_s)
+            progress(stage.world.now_s(), end_s, stage.witness.submitted)
         if until_quiet and stage.is_quiet():
             break
     nodes = tuple(stage.nodes.values())

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from cloud_coordinator.writer import Answer as CoreAnswer
 from cloud_coordinator.writer import CoreThread, Job
 from skerry.clock import Clock
-from skerry.errors import FederationError, QueueError, StorageFailed
+from skerry.errors import FederationError, QueueError, StorageFailed, StoreDamaged
 from task_queue.mailbox import Letter, Mailbox
 from task_queue.operations import Answer, Operation
 from task_queue.store import Store
@@ -77,10 +77,18 @@ class VirtualWriter(StoreWriter):
         """See StoreWriter."""
         future: Future[_T] = Future()
         try:
-            future.set_result(ask(self._store))
+            future.set_result(self._read(ask))
         except Exception as error:  # as a thread pool hands it on
             future.set_exception(error)
         return future
+
+    def _read(self, ask: Callable[[Store], _T]) -> _T:
+        """See StoreWriter: one that meets damage is made again once a commit has dealt with that."""
+        try:
+            return ask(self._store)
+        except StoreDamaged:
+            self._store.apply((), now=self._clock.now())
+            return ask(self._store)
 
     def close(self) -> None:
         """See StoreWriter."""

@@ -31,7 +31,7 @@ from task_queue.testing_lossy_disk import on_lossy_disks
 from twin.faithful.agent import Node, NodePlan
 from twin.faithful.coordinator import Cloud
 from twin.faithful.executor import Behaviour
-from twin.faithful.measures import Measures, missed
+from twin.faithful.measures import Measures, RolloutFigures, missed, missed_rollouts
 from twin.faithful.overseer import Overseer
 from twin.faithful.power import Power
 from twin.faithful.producers import ASK_AGAIN_S, Producer
@@ -65,15 +65,6 @@ class RoundFigures(msgspec.Struct, frozen=True, kw_only=True):
     accepted: int
     late: int
     refused: dict[str, int]
-
-
-class RolloutFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of one rollout. lasted_s: until it was over, None while it is not."""
-
-    version: str
-    state: str
-    reason: str
-    lasted_s: float | None
 
 
 class Stage:
@@ -135,6 +126,8 @@ class Stage:
             self.world.at(LOAD_BEGINS_S + asked.at_s, partial(self._begin_round, asked))
         for part in self.scenario.rollout:
             self.world.at(LOAD_BEGINS_S + part.at_s, partial(self._begin_rollout, part))
+        if self.scenario.expect.objects_grown is not None:
+            self.world.at(LOAD_BEGINS_S + self.scenario.load_s / 4, self.measures.weigh)
         self.world.run(LOAD_BEGINS_S)
 
     def copy_of(self, node: Node) -> Node:
@@ -207,19 +200,19 @@ class Stage:
             return ()
         from twin.faithful.rounds import rollout_figures
 
-        return rollout_figures(self.cloud.core)
+        return rollout_figures(self.cloud.core, self.overseer.rollout_paths)
 
     def judge(self) -> None:
         """Hold the run against what its scenario expects."""
         found = missed(
             self.scenario.expect,
-            self.measures.figures(),
+            {**self.measures.figures(), "gone": self.witness.gone},
             ended={state.value: count for state, count in self.witness.ended.items()},
             refusals=self.refusals,
             statuses=self.overseer.statuses,
             named=lambda who: select(self.scenario, who),
         )
-        for node, what in found:
+        for node, what in (*found, *missed_rollouts(self.scenario.expect, self.rollouts())):
             self.witness.violated(0, node, what)
 
     def note(self, who: str, what: str) -> None:

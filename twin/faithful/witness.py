@@ -58,11 +58,13 @@ class Witness:
     ended: Counter[State] = field(default_factory=Counter)
     submitted: int = 0
     done_twice: int = 0
+    gone: int = 0  #: accepted before their home's disk was damaged, and nowhere since
     effects: int = 0
     longest_s: float = 0.0  #: from a task's acceptance to its end
     lived_s: float = 0.0  #: the sum of that over all that have ended
     violations: list[Violation] = field(default_factory=list)
     count: int = 0
+    _damaged_s: dict[str, float] = field(default_factory=dict)  #: node → when its disk was damaged last
     _asked: dict[tuple[str, str], TaskId] = field(default_factory=dict)  #: unanswered node and key → task
     _done: dict[TaskId, str] = field(default_factory=dict)  #: task → its home
     _running: dict[TaskId, dict[str, str]] = field(default_factory=dict)  #: task → node → fence
@@ -166,7 +168,7 @@ class Witness:
         agent = node.agent
         if agent is None:
             return
-        held = self.cloud_mark(node.name, agent.parts.store.epoch, trim.lane)
+        held = self.cloud_mark(node.name, trim.epoch or agent.parts.store.epoch, trim.lane)
         if trim.upto > held:
             self.violated(2, node.name, f"{trim.lane} was trimmed up to {trim.upto}, the ledger holds {held}")
 
@@ -191,6 +193,12 @@ class Witness:
         else:
             self.effects += 1
             self._running.pop(task_id, None)
+
+    def damaged(self, node: Node) -> None:
+        """Its disk is damaged: what it holds may be gone with it, and what it says may be said again."""
+        self._damaged_s[node.name] = self.now_s()
+        for known in [known for known in self._asked if known[0] == node.name]:
+            del self._asked[known]
 
     # --- at certain moments
 
@@ -219,7 +227,7 @@ class Witness:
         knows_end: whether its ledger says that a task has ended. Only the newest are asked for, and only of
         nodes that owe nothing and have evicted nothing.
         """
-        settled = {node.name for node in nodes if _owes_nothing(node)}
+        settled = {node.name for node in nodes if _owes_nothing(node)} - self._damaged_s.keys()
         for task_id in list(self._done)[-NEWEST:]:
             home = self._done[task_id]
             if home in settled and not knows_end(task_id):
@@ -228,11 +236,15 @@ class Witness:
     def at_the_end(self, nodes: Sequence[Node], missing: Callable[[Node, TaskId], str]) -> int:
         """Every promise must have been kept by now; returns how many tasks are lost."""
         homes = {node.name: node for node in nodes}
+        for name in sorted(self._damaged_s):
+            self.settled(homes[name])  # what cannot be read ends without a commit of its own
         lost = 0
         for task_id, promise in list(self.open.items()):
             where = missing(homes[promise.home], task_id)
             if where:
                 self.violated(7, promise.home, f"it has not ended: {where}", task_id)
+            elif promise.at_s <= self._damaged_s.get(promise.home, 0.0):
+                self.gone += 1
             elif promise.is_heard:
                 lost += 1
                 self.violated(1, promise.home, "it was acknowledged and is nowhere", task_id)

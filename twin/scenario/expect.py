@@ -24,6 +24,13 @@ class Expect(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     returns_per_s: Count | None = None  #: nodes that came back within one second, at most
     sheddings: Count | None = None  #: how often the coordinator held its nodes back, at least
     refusals: Count | None = None  #: answers "no" to producers, at most
+    gone: Count | None = None  #: tasks that went with a damaged disk, at most; without damage none may go
+    salvages: Count | None = None  #: damaged queues of which the coordinator was told, exactly
+    objects_grown: Count | None = (
+        None  #: what the processes hold more at the end than after a quarter, at most
+    )
+    rollouts: dict[str, str] = {}  #: version → the states its rollout went through, in order
+    rollout_s: Seconds | None = None  #: until each rollout was over, at most
     online: str = ""  #: who is never called stale or lost
     quarantined: str = ""  #: who was put into quarantine, and nobody else
     ended: dict[str, Count] = {}  #: so many tasks ended so, at least

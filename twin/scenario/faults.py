@@ -7,7 +7,7 @@ A fault with `for_s` ends by itself; with `every_s` and `times` it comes again.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -114,6 +114,22 @@ class DiskFull(_Fault, frozen=True, kw_only=True, tag="disk_full"):
     for_s: Seconds
 
 
+class Damage(_Fault, frozen=True, kw_only=True, tag="damage"):
+    """The queue's file is damaged while its agent is down, or under it.
+
+    how: noise in some pages, zeros, empty, cut_short, gone, or rows_by_hand (some deleted, some rewritten).
+    is_running: the agent is not killed; its check of the whole file meets the damage.  noise only.
+    """
+
+    how: Literal["noise", "zeros", "empty", "cut_short", "gone", "rows_by_hand"] = "noise"
+    down_s: Seconds = 2.0
+    is_running: bool = False
+
+
+class SecondStart(_Fault, frozen=True, kw_only=True, tag="second_start"):
+    """Somebody starts a second agent on the directory of the one that runs."""
+
+
 class SlowDisk(_Fault, frozen=True, kw_only=True, tag="slow_disk"):
     """Every synced commit takes so long."""
 
@@ -158,6 +174,8 @@ Fault = (
     | AgentKill
     | PowerCut
     | DiskFull
+    | Damage
+    | SecondStart
     | SlowDisk
     | ClockStep
     | Suspend
