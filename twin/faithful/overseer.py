@@ -19,7 +19,6 @@ from cloud_coordinator.core.core import CoordinatorCore
 from cloud_coordinator.ledger.sqlite import SqliteLedger
 from cloud_coordinator.ledger.values import LedgerTask, Mark, Placement, TaskState
 from cloud_coordinator.rollout.book import ROLLOUT
-from cloud_coordinator.rollout.book import ROLLOUT
 from cloud_coordinator.runtime import Runtime
 from skerry.link.wire import KINDS
 from skerry.messages import Birth, Lane, Presence, State, StreamBatch
@@ -49,15 +48,6 @@ class _State(msgspec.Struct, frozen=True):
 _read_state = msgspec.json.Decoder(_State).decode
 
 
-class _State(msgspec.Struct, frozen=True):
-    """What counts here of a rollout."""
-
-    state: str
-
-
-_read_state = msgspec.json.Decoder(_State).decode
-
-
 class Overseer:
     """Its own account of the coordinator."""
 
@@ -76,8 +66,6 @@ class Overseer:
         self.most_placements = 0
         self.statuses: dict[str, set[str]] = {}  #: node → what it was called
         self.sheddings = 0
-        self.salvages = 0
-        self.rollout_paths: dict[str, list[str]] = {}  #: rollout → the states it went through
         self.salvages = 0
         self.rollout_paths: dict[str, list[str]] = {}  #: rollout → the states it went through
         self._births: deque[tuple[float, str]] = deque()  #: of the last second, by whom
@@ -124,12 +112,6 @@ class Overseer:
         """A placement was made."""
         self._times[placement.task_id] += 1
         self.most_placements = max(self.most_placements, self._times[placement.task_id])
-
-    def rollout_written(self, rollout: str, state: str) -> None:
-        """A rollout is in this state now."""
-        path = self.rollout_paths.setdefault(rollout, [])
-        if path[-1:] != [state]:
-            path.append(state)
 
     def rollout_written(self, rollout: str, state: str) -> None:
         """A rollout is in this state now."""
@@ -208,13 +190,6 @@ class WatchedLedger(SqliteLedger):
         """See Ledger."""
         super().count(name, node=node, reason=reason, by=by)
         self._overseer.sheddings += name == "held_back"
-        self._overseer.salvages += name == "stores_salvaged"
-
-    def put_document(self, kind: str, name: str, body: bytes) -> None:
-        """See Ledger."""
-        super().put_document(kind, name, body)
-        if kind == ROLLOUT:
-            self._overseer.rollout_written(name, _read_state(body).state)
         self._overseer.salvages += name == "stores_salvaged"
 
     def put_document(self, kind: str, name: str, body: bytes) -> None:
