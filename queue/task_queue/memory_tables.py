@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterator, Sequence
 from heapq import merge
 from itertools import takewhile
 from operator import itemgetter
@@ -151,7 +151,7 @@ class MemoryTables(MemoryRecurring, MemoryOutbox):
         _set(table, key, value)
         self._undo.append(lambda: _set(table, key, before))
 
-    def move(self, row: TaskRow, event: Event, changed: frozenset[str]) -> None:
+    def move(self, row: TaskRow, event: Event, changed: Collection[str]) -> None:
         """See Tables."""
         stored = self.rows[row.seq]
         states = {stored_state(state) for state, may in TRANSITIONS if may is event}

@@ -49,6 +49,8 @@ def open_writer(path: Path, limits: Limits) -> apsw.Connection:
         refuse_newer(path, len(steps))
         db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE)
         try:
+            if db.readonly("main"):
+                raise StorageFailed(f"{path} can only be read: mount its file system for writing", path=path)
             if not pragma(db, "user_version"):
                 for setting in settings_of_new():
                     db.execute(setting).fetchall()

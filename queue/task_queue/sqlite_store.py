@@ -249,12 +249,19 @@ class SqliteStore:
         self._leases.update(leases)
 
     def _reconnect(self) -> None:
-        """Reopen the file and believe what it says, once that is synced: a failed sync leaves it open."""
+        """Reopen the file and believe what it says, once that is synced: a failed sync leaves it open.
+
+        Where it cannot be written any more, it can still be read.
+        """
         with translated(self._path):
             self._reads.close()
             self._db.close()  # writes the log into the file, unless the disk refuses that too
             self._repair.finish_giving_up()
-        self._connect()
+        try:
+            self._connect()
+        except StorageFailed:
+            self._reads = SqliteReads(self._path, self._leases, self._repair.suspect)
+            raise
         with translated(self._path):
             sqlite_file.checkpoint(self._db)
         self._is_in_doubt = False
@@ -369,7 +376,7 @@ class SqliteStore:
                 self._repair.suspect(damage)
                 raise
             return self._repair.is_under_way
-        if self._place.stay(self._db):
+        if self._is_in_doubt or self._place.stay(self._db):
             self._reconnect()
         with translated(self._path):
             sqlite_file.tidy(self._db)

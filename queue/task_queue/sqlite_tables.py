@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 from functools import cache
 from heapq import merge
 from operator import attrgetter
@@ -68,10 +68,10 @@ def _binder(name: str) -> Callable[[Any], tuple[Any, ...]]:
 
 
 @cache
-def _statement_of(event: Event, changed: frozenset[str]) -> str:
+def _statement_of(event: Event, changed: tuple[str, ...]) -> str:
     """Return the name of the statement that makes a transition; it must write what the rule has changed."""
     name = f"on_{event.value}"
-    unwritten = changed - columns_written(name)
+    unwritten = set(changed) - columns_written(name)
     assert not unwritten, f"{name} does not write {sorted(unwritten)}"
     return name
 
@@ -198,9 +198,9 @@ class SqliteTables(SqliteRecurring, SqliteOutbox):
         self._newest_task = found = newest.hex() if newest else ""
         return found
 
-    def move(self, row: TaskRow, event: Event, changed: frozenset[str]) -> None:
+    def move(self, row: TaskRow, event: Event, changed: Collection[str]) -> None:
         """See Tables."""
-        name = _statement_of(event, changed)
+        name = _statement_of(event, tuple(changed))
         if self._hold(row):
             self._appends.move(name, row.seq, _binder(name)(row))
             self._is_dirty = True

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Collection, Container, Iterator, Sequence
 from typing import Protocol
 
 from skerry.ids import TaskId
@@ -38,7 +38,7 @@ class Tables(RecurringTables, Protocol):
         """Add a row with its body, unless there is one with its id or key. Return whether it was added."""
         ...
 
-    def move(self, row: TaskRow, event: Event, changed: frozenset[str]) -> None:
+    def move(self, row: TaskRow, event: Event, changed: Collection[str]) -> None:
         """Write row, whose state `event` has just set, and the other columns in `changed`.
 
         Raises InvalidTransition when the stored state is not one that the event may meet.

@@ -84,7 +84,7 @@ class Transaction:
         """
         check_transition(row.state, event, after)
         moved = self._told(row, event, detail, state=after, **changes)
-        self.tables.move(moved, event, frozenset(changes))
+        self.tables.move(moved, event, tuple(changes))
         self.leases.discard(row.seq)
         self.book.move(row.state, after)
         return moved

@@ -93,7 +93,8 @@ class StoreWriter:
         self._store = store
         self._clock = clock
         self._waiting: deque[_Waiting] = deque()
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._is_closing = False
         self._has_chores = store.salvaged is not None  #: idle moments are not waited for
         self._did_chores_s = 0.0
@@ -160,7 +161,7 @@ class StoreWriter:
         self._readers.shutdown()
 
     def _add(self, waiting: _Waiting) -> None:
-        with self._changed:
+        with self._lock:  # with each submission: the condition's own way to it is twice as long
             if self._is_closing:
                 raise QueueError("the queue is closing: nothing more is accepted")
             self._waiting.append(waiting)
