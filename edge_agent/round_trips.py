@@ -33,15 +33,15 @@ class RoundTrips:
 
     def saw_commit(self, operations: Sequence[Operation], answers: Sequence[Answer]) -> None:
         """Note the offers and the answers in one commit."""
-        uptime_s = self._clock.now().uptime_s
         for operation, answer in zip(operations, answers, strict=True):
             match operation:
                 case HandOver() if isinstance(answer, Changed) and answer.state is State.HANDED_OVER:
-                    self._asked[operation.task_id] = uptime_s
+                    self._asked[operation.task_id] = self._clock.now().uptime_s
                 case RecordPlacement():
                     asked_at = self._asked.pop(operation.task_id, None)
                     if asked_at is not None and operation.node:
-                        self._trips_ms.append(round((uptime_s - asked_at) * 1000, 3))
+                        took_s = self._clock.now().uptime_s - asked_at
+                        self._trips_ms.append(round(took_s * 1000, 3))
                 case _:
                     pass
 

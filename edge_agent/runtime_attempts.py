@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +83,7 @@ class Attempts:
         report = Report(status="cancelled", error="ended by force")
         blobs: tuple[str, ...] = ()
         try:
-            job = await asyncio.to_thread(self._job, action)
+            job = await self._job(action)
             report, blobs = await self._keep(await executor.run(job))
         except BlobError as error:
             report = Report(status="failed", error=f"its content cannot be used: {error}")
@@ -96,15 +96,20 @@ class Attempts:
             del self._running[action.task_id]
             self._end(action, report, blobs)
 
-    def _job(self, action: RunAttempt) -> Job:
+    async def _job(self, action: RunAttempt) -> Job:
+        """Return what the executor is to do; only where content lies is worth a thread to look."""
+        hashes = blobs_of(action.task)
         return Job(
             task_id=action.task_id,
             fence=str(action.fence),
             spec=action.task.spec,
             max_runtime_s=action.task.max_runtime_s,
             memory_bytes=action.task.resources.memory_bytes,
-            blobs={name: self._blobs.path(name) for name in blobs_of(action.task)},
+            blobs=await asyncio.to_thread(self._paths, hashes) if hashes else {},
         )
+
+    def _paths(self, hashes: Iterable[str]) -> dict[str, Path]:
+        return {name: self._blobs.path(name) for name in hashes}
 
     def _end(self, action: RunAttempt, report: Report, blobs: tuple[str, ...]) -> None:
         self._post(AttemptEnded(task_id=action.task_id, fence=action.fence, report=report, blobs=blobs))

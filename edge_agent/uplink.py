@@ -68,14 +68,16 @@ LEASE_S = "link.lease_s"
 SESSION_OFFSET = "link.session_offset"
 DEAD_LETTERS = "link.dead_letters"
 DEAD_LETTERS_KEPT = 50
-_ENDS_WITH_A_ROW = Finish | Fail | Park | HandOver | RefusePlacement | Cancel
-_MAY_FILL_OUTBOX = AppendOutbox | OfferAgain | Advance | CountLoss | _ENDS_WITH_A_ROW
+_ENDS_WITH_A_ROW = (Finish, Fail, Park, HandOver, RefusePlacement, Cancel)
+_MAY_FILL_OUTBOX = (AppendOutbox, OfferAgain, Advance, CountLoss, *_ENDS_WITH_A_ROW)
+_LANES = tuple(Lane)
 
 
 def _may_fill_outbox(operation: Operation) -> bool:
     """Decide whether there may be a row to send after it: a placement that finds no room is sent back."""
-    is_placement = isinstance(operation, Enqueue) and operation.placement is not None
-    return is_placement or isinstance(operation, _MAY_FILL_OUTBOX)
+    if isinstance(operation, Enqueue):
+        return operation.placement is not None
+    return isinstance(operation, _MAY_FILL_OUTBOX)
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -373,7 +375,7 @@ class Uplink:
 
     def _saw_commit(self, operations: Sequence[Operation], answers: Sequence[Answer]) -> None:
         if any(map(_may_fill_outbox, operations)):
-            for lane in Lane:
+            for lane in _LANES:
                 self._handle(happened.OutboxGrew(lane))
 
     def _has_other_store(self) -> bool:

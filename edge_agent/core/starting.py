@@ -22,7 +22,7 @@ def start_what_can(turn: Turn) -> None:
     starts: list[Operation] = []
     for device_id in sorted(state.lanes):
         lane = state.lanes[device_id]
-        while lane.free_slots > 0 and (entry := _next_of(turn, lane)) is not None:
+        while lane.queue and lane.free_slots > 0 and (entry := _next_of(turn, lane)) is not None:
             entry.started_at, entry.passed_over_since = turn.uptime_s, None
             begun(lane, entry)
             state.move(entry, Phase.STARTING)

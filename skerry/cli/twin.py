@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,8 +19,11 @@ from skerry.cli.root import Group
 if TYPE_CHECKING:
     from twin.faithful.exhaustive_values import Checked
     from twin.faithful.fuzz import Find
-    from twin.faithful.run import Report
+    from twin.faithful.run import Progress, Report
     from twin.scenario.language import Scenario
+
+#: Between two lines on how far a run is, where no terminal shows it in place, seconds.
+LINE_EVERY_S = 30.0
 
 app = typer.Typer(
     cls=Group,
@@ -67,7 +71,7 @@ def run(
     from twin.faithful.run import run_scenario
     from twin.scenario.library import find
 
-    found, progress = find(scenario), None if json else _progress()
+    found, progress = find(scenario), _progress()
     if fleet:
         _run_on_fleet(found, seed, as_json=json)
         return
@@ -233,7 +237,7 @@ def rehearse(
 
     device = take_device(settings_at(place.stopped_directory(), place.config), rate_per_s=rate)
     outage = Outage(hours=hours, restart_after_h=tuple(restart_after or ()), seed=seed)
-    came = play(device, outage, progress=None if json else _progress())
+    came = play(device, outage, progress=_progress())
     if json:
         print_json(came)
     else:
@@ -259,19 +263,21 @@ def _run_on_fleet(scenario: Scenario, seed: int, *, as_json: bool) -> None:
     print_table(names, [tuple(map(str, row)) for row in rows], empty="nothing arrives")
 
 
-def _progress() -> Callable[[float, float], None] | None:
-    if not sys.stderr.isatty():
-        return None
-    shown = [-1]
+def _progress() -> Progress:
+    """Show how far a run is: in place on a terminal, elsewhere by a line now and then."""
+    every_s, form = (1.0, "\r\033[K{}") if sys.stderr.isatty() else (LINE_EVERY_S, "{}\n")
+    begun = shown = time.monotonic()
 
-    def show(now_s: float, end_s: float) -> None:
-        percent = int(100 * now_s / end_s)
-        if percent != shown[0]:
-            shown[0] = percent
-            line = f"\r{percent:3d} %  {duration(now_s)} of {duration(end_s)}"
-            print(line, end="", file=sys.stderr, flush=True)
-        if now_s >= end_s:
-            print(file=sys.stderr)
+    def show(now_s: float, end_s: float, tasks: int) -> None:
+        nonlocal shown
+        moment = time.monotonic()
+        if moment - shown < every_s:
+            return
+        shown = moment
+        share = min(1.0, now_s / end_s)
+        left = duration((moment - begun) * (1.0 / share - 1.0))
+        line = f"{share:4.0%}  {duration(now_s)} of {duration(end_s)}, {tasks} tasks, about {left} to go"
+        print(form.format(line), end="", file=sys.stderr, flush=True)
 
     return show
 

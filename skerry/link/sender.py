@@ -206,11 +206,13 @@ class StreamSender:
             state.go_back()
 
     def _pump(self, now: Instant) -> list[Action]:
-        return [read for lane in Lane if (read := self._next_read(lane, now)) is not None]
+        if not self._is_open:
+            return []
+        return [read for lane in self._lanes if (read := self._next_read(lane, now)) is not None]
 
     def _next_read(self, lane: Lane, now: Instant) -> ReadRows | None:
         state = self._lanes[lane]
-        if not self._is_open or not state.has_more or state.reading_since is not None:
+        if not state.has_more or state.reading_since is not None:
             return None
         if state.paused_until is not None:
             if now.uptime_s < state.paused_until.uptime_s:

@@ -5,6 +5,7 @@ Owns when and what is submitted; every draw comes from the node's own stream.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from random import Random
 
@@ -34,6 +35,8 @@ class Producer:
         self._rng: Random = world.rng(stream_name(number, node.name))
         self._made = 0
         self.unanswered: dict[int, TaskSpec] = {}
+        self._again: deque[tuple[float, int]] = deque()  #: when to ask again, and for which: in order
+        self._is_waiting = False  #: for the first of them
         self.refusals = 0
 
     @property
@@ -65,7 +68,24 @@ class Producer:
             return
         self._node.ask(lambda agent: agent.submit(task), lambda answer: self._hear(number, answer))
         if self._load.is_keyed:
-            self._world.at(self._world.now_s() + ASK_AGAIN_S, lambda: self._ask(number))
+            self._again.append((self._world.now_s() + ASK_AGAIN_S, number))
+            self._wait_to_ask_again()
+
+    def _wait_to_ask_again(self) -> None:
+        """Be woken for the first that has no answer yet; most have one, and none of them is an event."""
+        if self._is_waiting:
+            return
+        while self._again and self._again[0][1] not in self.unanswered:
+            self._again.popleft()
+        if self._again:
+            self._is_waiting = True
+            self._world.at(self._again[0][0], self._ask_again)
+
+    def _ask_again(self) -> None:
+        self._is_waiting = False
+        _, number = self._again.popleft()
+        self._ask(number)
+        self._wait_to_ask_again()
 
     def _hear(self, number: int, answer: Enqueued | Refused) -> None:
         if isinstance(answer, Refused):

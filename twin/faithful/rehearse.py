@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -20,7 +20,7 @@ from twin.faithful.agent import Node, NodePlan
 from twin.faithful.chance import seeded_secrets
 from twin.faithful.mishaps import plan_mishaps
 from twin.faithful.rehearse_device import TakenDevice
-from twin.faithful.run import Broken, broken_of, whereabouts
+from twin.faithful.run import Broken, Progress, broken_of, whereabouts
 from twin.faithful.staging import LOAD_BEGINS_S, Stage
 from twin.scenario.faults import AgentKill, Cut, Fault
 from twin.scenario.language import Group, Scenario
@@ -91,7 +91,7 @@ def rehearse(
     device: TakenDevice,
     outage: Outage,
     *,
-    progress: Callable[[float, float], None] | None = None,
+    progress: Progress | None = None,
     home: Path | None = None,
 ) -> Rehearsed:
     """Rehearse a device's outage.  progress: see run_scenario.  home: where the emulated disks are kept."""
@@ -141,7 +141,7 @@ class _Rehearsal:
         stage: Stage,
         device: TakenDevice,
         outage: Outage,
-        progress: Callable[[float, float], None] | None,
+        progress: Progress | None,
     ) -> None:
         self._stage, self._device, self._outage = stage, device, outage
         self._progress = progress
@@ -193,7 +193,7 @@ class _Rehearsal:
             stage.witness.look_at_running(self._node)
             self._look()
             if self._progress is not None:
-                self._progress(world.now_s(), self._back_s)
+                self._progress(world.now_s(), self._back_s, stage.witness.submitted)
 
     def _look(self) -> None:
         if self._stage.refusals and self._refused_s is None:

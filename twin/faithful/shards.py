@@ -12,7 +12,7 @@ import heapq
 import multiprocessing
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from math import inf, nextafter
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -22,7 +22,7 @@ import msgspec
 
 from skerry.errors import SpecError
 from twin.faithful.chance import seeded_secrets
-from twin.faithful.run import LOOK_EVERY_S, Report, report_of
+from twin.faithful.run import LOOK_EVERY_S, Progress, Report, report_of
 from twin.faithful.shards_wire import LOOKAHEAD_S, Exchange, Parcel
 from twin.faithful.shards_worker import Come, Go, Held, Order, ShareStage, Trim, serve
 from twin.faithful.staging import FLEET, LOAD_BEGINS_S
@@ -42,7 +42,7 @@ def run_in_shards(
     seed: int,
     jobs: int,
     *,
-    progress: Callable[[float, float], None] | None = None,
+    progress: Progress | None = None,
     home: Path | None = None,
 ) -> Report:
     """Run a scenario with its nodes shared out over so many workers.
@@ -81,6 +81,7 @@ class _Worker:
         self.share = share
         self.client_ids = {f"{FLEET}-{name}" for name in share}
         self.next_s = 0.0
+        self.submitted = 0
         self.inbox: list[Parcel] = []
         self.until_s = 0.0  #: everything before it has happened there
         context = multiprocessing.get_context("spawn")
@@ -111,7 +112,7 @@ class _Worker:
         """Wait until it is there.  Raises WorldBroken as the worker did."""
         answer = self._receive()
         assert isinstance(answer, Come)
-        self.next_s = answer.next_s
+        self.next_s, self.submitted = answer.next_s, answer.submitted
         return answer
 
     def finish(self, end_s: float) -> Held:
@@ -143,7 +144,7 @@ class _First:
         seed: int,
         home: Path,
         shares: Sequence[tuple[str, ...]],
-        progress: Callable[[float, float], None] | None,
+        progress: Progress | None,
     ) -> None:
         self.stage = ShareStage(scenario, seed, home / "first", ())
         self.world = self.stage.world
@@ -195,7 +196,7 @@ class _First:
         self._check_trims()
         if self._progress is not None and self.world.now_s() >= self._shown_s + LOOK_EVERY_S:
             self._shown_s = self.world.now_s()
-            self._progress(self._shown_s, self.end_s)
+            self._progress(self._shown_s, self.end_s, sum(worker.submitted for worker in self.workers))
 
     def _may_go_until(self, worker: _Worker, at_s: float) -> float:
         """Nobody sends to nodes that are all cut off before the scenario's next moment."""

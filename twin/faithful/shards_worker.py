@@ -49,9 +49,10 @@ class Go(NamedTuple):
 
 
 class Come(NamedTuple):
-    """It has been gone there: when it has something to do next, what it sent, what it trimmed."""
+    """It has gone there: when it has something to do next, its tasks so far, what it sent and trimmed."""
 
     next_s: float
+    submitted: int
     parcels: list[Parcel]
     trims: list[Trim]
 
@@ -145,7 +146,7 @@ def _serve(pipe: Connection, order: Order) -> None:
                     stage.look()
                 stage.world.run(nextafter(said.until_s, 0.0))
                 sent, stage.port.out = stage.port.out, []
-                pipe.send(Come(stage.world.next_s(), sent, _taken(stage.trims)))
+                pipe.send(Come(stage.world.next_s(), stage.witness.submitted, sent, _taken(stage.trims)))
             stage.world.run(said)
             lost = stage.witness.at_the_end(tuple(stage.nodes.values()), whereabouts)
             pipe.send(Held(report_of(stage, lost, digest.hexdigest(), 0.0), _taken(stage.trims)))
