@@ -46,9 +46,11 @@ def fingerprint(system: str, *, with_code: bool) -> str:
 def _sources(system: str, with_code: bool) -> Iterator[Path]:
     yield _HERE / "systems" / f"{SYSTEMS[system].module}.py"
     if system not in PACKAGES:
-        yield from sorted((ROOT / "queue" / "task_queue").rglob("*.sql"))
+        package = ROOT / "queue" / "task_queue"
+        yield from sorted((package / "schema").rglob("*.sql"))
         if with_code:
-            yield from sorted((ROOT / "queue" / "task_queue").rglob("*.py"))
+            yield package / "queries.sql"
+            yield from sorted(package.rglob("*.py"))
 
 
 def _version(system: str) -> str:

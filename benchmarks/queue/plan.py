@@ -9,7 +9,9 @@ import os
 import shutil
 from collections import defaultdict
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -83,9 +85,9 @@ class Plan:
 
     def perform(self) -> Measured:
         """Measure everything.  A system that cannot be measured is named, and stops no other."""
-        for size in self.sizes:
-            for system in self._systems(size):
-                self._attempt(system, lambda s=system, n=size: self._prepare(s, n))
+        with ThreadPoolExecutor(max_workers=2) as two:  # nothing is measured meanwhile
+            for size in self.sizes:
+                list(two.map(partial(self._prepare, size), self._systems(size)))
         for number in range(self._rounds):
             self._run.say(f"round {number + 1} of {self._rounds}")
             for size in self.sizes:
@@ -109,11 +111,14 @@ class Plan:
             self.measured.absent[system] = str(error)
             self._run.say(f"{system} cannot be measured: {error}")
 
-    def _prepare(self, system: str, size: int) -> None:
-        self._run.say(f"{system}: {size:,} rows")
-        place = copied(system, size, self._runs.cache)
-        for disk in Disk:
-            self.measured.of[system, size, disk].file_bytes = size_bytes(place)
+    def _prepare(self, size: int, system: str) -> None:
+        def work() -> None:
+            self._run.say(f"{system}: {size:,} rows")
+            place = copied(system, size, self._runs.cache)
+            for disk in Disk:
+                self.measured.of[system, size, disk].file_bytes = size_bytes(place)
+
+        self._attempt(system, work)
 
     def _round(self, number: int, size: int) -> None:
         os.sync()  # what the copies left to be written would be written into the measurement
