@@ -387,16 +387,6 @@ class SqliteStore:
         """Take note of damage that was found from outside; the next tidy() deals with it. From any thread."""
         self._repair.suspect(damage)
 
-    def check(self, timeout_s: float) -> bool:
-        """Go through the whole file now, and deal with what is found; False when time did not suffice.
-
-        For the thread that applies, as tidy().
-        """
-        check = self._repair.check_file(self._now)
-        is_over = check is None or check.wait(timeout_s)
-        self.tidy()
-        return is_over
-
     def close(self) -> None:
         """See Store. A second call does nothing."""
         if not self._is_closed:

@@ -26,13 +26,31 @@ def small_disk(folder: Path, size_bytes: int = 16 * MIB) -> Iterator[Path]:
         file.truncate(size_bytes)
     make = ["mkfs.ext4", "-q", "-m", "0", "-O", "^has_journal", str(image)]
     subprocess.run(make, check=True, capture_output=True)
-    mounted = subprocess.run(["mount", "-o", "loop", str(image), str(mount)], capture_output=True, text=True)
+    mounted = subprocess.run(
+        ["mount", "-o", "loop,errors=remount-ro", str(image), str(mount)], capture_output=True, text=True
+    )
     if mounted.returncode != 0:
         raise NoLoopDevice(f"a loop mount needs root and a loop device: {mounted.stderr.strip()}")
     try:
         yield mount
     finally:
         subprocess.run(["umount", "--lazy", str(mount)], check=True)
+
+
+def make_read_only(mount: Path) -> None:
+    """Have the kernel find an error in a small disk's file system, upon which nothing more is written to it.
+
+    Raises NoLoopDevice where the kernel cannot be asked.
+    """
+    devices = {
+        fields[1]: fields[0]
+        for line in Path("/proc/mounts").read_text().splitlines()
+        if (fields := line.split())
+    }
+    trigger = Path("/sys/fs/ext4") / Path(devices[str(mount)]).name / "trigger_fs_error"
+    if not os.access(trigger, os.W_OK):
+        raise NoLoopDevice(f"{trigger} cannot be written")
+    trigger.write_text("an error that a test asked for")
 
 
 def fill(folder: Path, *, leave_bytes: int = 0, name: str = "stuffing") -> Path:

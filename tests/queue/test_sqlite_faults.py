@@ -23,7 +23,7 @@ from task_queue.limits import MIB, Limits
 from task_queue.operations import AppendOutbox, Changed, Enqueue, Enqueued, Refused, TrimOutbox
 from task_queue.task import State
 from task_queue.testing import ROOMY, QueueDriver, check_invariants, reason_of, sqlite_opener
-from task_queue.testing_disk import NoLoopDevice, fill, integrity
+from task_queue.testing_disk import NoLoopDevice, fill, integrity, make_read_only
 from task_queue.testing_disk import small_disk as small_disk_in
 
 SMALL = Limits(ballast_bytes=2 * MIB, free_floor_bytes=1 * MIB)
@@ -126,6 +126,25 @@ def test_on_a_disk_without_a_free_byte_the_ballast_lets_the_store_open(small_dis
     assert reason_of(q.one(Enqueue(task_id=q.ids.next(), task=a_task()))) == "full"
     check_invariants(q.store)
     q.store.close()
+
+
+def test_a_disk_that_the_kernel_made_read_only_refuses_in_words_and_can_still_be_read(tmp_path: Path) -> None:
+    try:
+        with small_disk_in(tmp_path) as disk:
+            q = QueueDriver(sqlite_opener(disk))
+            task_id = q.enqueue()
+            make_read_only(disk)
+
+            for _ in range(3):
+                with pytest.raises(StorageFailed, match="can only be read: mount its file system"):
+                    q.enqueue()
+                with pytest.raises(StorageFailed, match="can only be read"):
+                    q.store.tidy()
+                assert q.state(task_id) is State.READY
+                assert q.store.depth().by_state[State.READY] == 1
+            q.store.close()
+    except NoLoopDevice as error:
+        pytest.skip(str(error))
 
 
 def test_the_queue_s_own_cap_fails_whole_commits_and_deleting_heals_it(tmp_path: Path) -> None:
