@@ -26,9 +26,7 @@ class Expect(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     refusals: Count | None = None  #: answers "no" to producers, at most
     gone: Count | None = None  #: tasks that went with a damaged disk, at most; without damage none may go
     salvages: Count | None = None  #: damaged queues of which the coordinator was told, exactly
-    objects_grown: Count | None = (
-        None  #: what the processes hold more at the end than after a quarter, at most
-    )
+    objects_grown: Count | None = None  #: objects held more at the end than after a quarter, at most
     rollouts: dict[str, str] = {}  #: version → the states its rollout went through, in order
     rollout_s: Seconds | None = None  #: until each rollout was over, at most
     online: str = ""  #: who is never called stale or lost
