@@ -28,7 +28,7 @@ BENCH_PIP := $(BENCH_BIN)/python -m pip --disable-pip-version-check --quiet
 # More words for pip, for instance where a processor-only build of torch is to be had.
 TORCH ?=
 PINS := pyproject.toml constraints/edge.txt constraints/rules.txt
-# With two processors, two tests at a time; those of one file stay together, and files keep their order.
+# With two processors, two tests at a time (ARGS=-n0: one); those of one file stay together, and files keep their order.
 BESIDE := $(if $(filter-out 1,$(shell nproc)),-n 2 --dist loadfile --no-loadscope-reorder)
 ARGS ?=
 

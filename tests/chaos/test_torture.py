@@ -12,7 +12,6 @@ from tests.chaos.torture import run_bout
 
 
 @pytest.mark.chaos
-@pytest.mark.timeout(300)
 @pytest.mark.skipif(find_mosquitto() is None, reason="mosquitto is not installed")
 def test_kills_at_random_moments_leave_every_record_in_agreement(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

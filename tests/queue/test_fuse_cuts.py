@@ -5,18 +5,22 @@ The counts of docs/evidence/fuse-cuts.json come from the same code: `make tortur
 
 from __future__ import annotations
 
+import random
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.chaos.fuse_cuts import lacks, run_bout
+from skerry.errors import SkerryError
+from skerry.task import CommandSpec, Resources, TaskSpec
+from tests.chaos.fuse_cuts import PATIENCE_S, Machine, lacks, run_bout
 
 needs_fuse = pytest.mark.skipif(bool(lacks()), reason=f"no file system of our own: {lacks()}")
 
 
 @needs_fuse
 @pytest.mark.chaos
-@pytest.mark.timeout(300)
 def test_an_agent_whose_power_is_cut_has_lost_nothing_and_does_nothing_twice(tmp_path: Path) -> None:
     bout = run_bout(tmp_path, seed=1, points=6)
 
@@ -27,8 +31,57 @@ def test_an_agent_whose_power_is_cut_has_lost_nothing_and_does_nothing_twice(tmp
 
 @needs_fuse
 @pytest.mark.chaos
-@pytest.mark.timeout(300)
 def test_the_file_system_catches_an_agent_that_does_not_sync_its_commits(tmp_path: Path) -> None:
     bout = run_bout(tmp_path, seed=3, points=2, synchronous="normal")
 
     assert any("is lost" in each for each in bout.violations), "the control must lose something"
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)  # processes of their own; polled with a deadline
+
+
+def shell(line: str, *words: str, **fields: float) -> TaskSpec:
+    resources = Resources(cpu_millicores=100, memory_bytes=1 << 26)
+    return TaskSpec(spec=CommandSpec(argv=("sh", "-c", line, *words)), resources=resources, **fields)  # type: ignore[arg-type]
+
+
+@needs_fuse
+@pytest.mark.chaos
+def test_an_agent_whose_disk_becomes_read_only_says_so_and_goes_on_once_it_can_be_written(
+    tmp_path: Path,
+) -> None:
+    machine, go = Machine(tmp_path, random.Random(1), "full"), tmp_path / "go"
+    line = f"while ! test -e {go}; do sleep 0.02; done; echo ran >> {machine.witness}"
+    try:
+        machine.start()
+        machine.wait_ready()
+        with machine.client() as client:
+            running = client.submit(shell(line)).task_id
+            waiting = client.submit(shell("true", delay_s=3600.0)).task_id
+            until(lambda: client.get(running).state == "running")
+
+            machine.disk.allow_changes(False)
+            with pytest.raises(SkerryError, match="the disk refused the write, nothing was accepted"):
+                client.submit(shell("true"))
+            go.touch()
+            until(lambda: machine.witness.read_text() == "ran\n")
+            until(
+                lambda: "can only be read: mount its file system" in client.node().alarms.get("storage", "")
+            )
+            assert not client.is_ready()
+            assert client.get(running).state == "running", "its end cannot be written yet"
+            assert client.get(waiting).state == "delayed"
+
+            machine.disk.allow_changes(True)
+            until(lambda: client.get(running).state == "done")
+            until(client.is_ready)
+            assert "storage" not in client.node().alarms
+            later = client.submit(shell("true")).task_id
+            until(lambda: client.get(later).state == "done")
+        assert machine.witness.read_text() == "ran\n", "it ran once"
+    finally:
+        machine.kill()
