@@ -1,7 +1,7 @@
 """Random scenarios against the product, where nothing may be found, and against planted bugs, where all must.
 
-`python -m tests.chaos.fuzz` searches for ten minutes with each of several seeds, then in copies of the product,
-each with one bug, until it is found, and writes docs/evidence/fuzz.json.
+`python -m tests.chaos.fuzz` searches for ten minutes with each of several seeds, then in copies of the
+product, each with one bug, until it is found, and writes docs/evidence/fuzz.json.
 """
 
 from __future__ import annotations
