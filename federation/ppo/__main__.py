@@ -61,7 +61,6 @@ def _train(given: argparse.Namespace) -> int:
     from federation.ppo.settings import PpoSettings
     from federation.ppo.train import TrainingRun, train
 
-    os.nice(NICENESS)
     torch.set_num_threads(1)
     wanted = PpoSettings(**{k: v for k in ("seed", "steps") if (v := getattr(given, k)) is not None})
     if given.resume:
@@ -145,4 +144,5 @@ def _evaluation(data: bytes, manifest: object, scenarios: int) -> EvaluationSumm
 
 
 if __name__ == "__main__":
+    os.nice(NICENESS)  # here: who calls main() keeps the priority that it has
     sys.exit(main())
