@@ -81,6 +81,7 @@ class Agent(QueueQuestions):
         self._stopped = asyncio.Event()
         self._suspects: dict[tuple[str, str], str] = {}
         self._chores: list[asyncio.Task[None]] = []
+        self._next_look: asyncio.TimerHandle | None = None
         self.recorder = Recorder(
             parts.settings.home / "flight", parts.settings.recorder.max_bytes, version=__version__
         )
@@ -112,10 +113,8 @@ class Agent(QueueQuestions):
             self.training.start()
             self.uplink = build_uplink(self, self._transport)
             self.uplink.start()
-        self._chores = [
-            asyncio.create_task(self._watch_health()),
-            asyncio.create_task(self._save_profile()),
-        ]
+        self._chores = [asyncio.create_task(self._save_profile())]
+        self._watch_health()
 
     def request_stop(self, grace_s: float) -> None:
         """Claim nothing more and let running attempts end; a second call shortens the grace."""
@@ -134,6 +133,8 @@ class Agent(QueueQuestions):
 
     async def close(self) -> None:
         """End transfers, link and children, write what waits, and close the store."""
+        if self._next_look is not None:
+            self._next_look.cancel()
         for chore in self._chores:
             chore.cancel()
         await asyncio.gather(*self._chores, return_exceptions=True)
@@ -343,10 +344,9 @@ class Agent(QueueQuestions):
                 self.uplink.describe_devices(now)
         self.loop.post(RulesChanged())
 
-    async def _watch_health(self) -> None:
-        while True:
-            await asyncio.sleep(HEALTH_EVERY_S)
-            self._look_at_health()
+    def _watch_health(self) -> None:
+        self._look_at_health()
+        self._next_look = asyncio.get_running_loop().call_later(HEALTH_EVERY_S, self._watch_health)
 
     async def _save_profile(self) -> None:
         while True:

@@ -19,7 +19,7 @@ from edge_agent.round_trips import RoundTrips
 from edge_agent.runtime_loop import CoreLoop
 from edge_agent.runtime_report import StoreNow
 from edge_agent.training_build import Training
-from edge_agent.uplink_rows import OutboxReader
+from edge_agent.uplink_rows import OutboxReader, may_fill_outbox
 from skerry.clock import Clock, Instant
 from skerry.envelope import Speaker, open_envelope
 from skerry.errors import EnvelopeRefused, NotConnected, QueueError, Rejected
@@ -35,21 +35,11 @@ from skerry.replay import ReplayWindows
 from skerry.topics import COORDINATOR, Leaf, build, node_filters
 from skerry.transport.port import Message, Transport, Will
 from task_queue.operations import (
-    Advance,
     Answer,
-    AppendOutbox,
-    Cancel,
-    CountLoss,
-    Enqueue,
-    Fail,
-    Finish,
-    HandOver,
     MarkInbox,
     OfferAgain,
     Operation,
-    Park,
     PutMeta,
-    RefusePlacement,
     RenewPlacements,
     TrimOutbox,
 )
@@ -68,16 +58,7 @@ LEASE_S = "link.lease_s"
 SESSION_OFFSET = "link.session_offset"
 DEAD_LETTERS = "link.dead_letters"
 DEAD_LETTERS_KEPT = 50
-_ENDS_WITH_A_ROW = (Finish, Fail, Park, HandOver, RefusePlacement, Cancel)
-_MAY_FILL_OUTBOX = (AppendOutbox, OfferAgain, Advance, CountLoss, *_ENDS_WITH_A_ROW)
 _LANES = tuple(Lane)
-
-
-def _may_fill_outbox(operation: Operation) -> bool:
-    """Decide whether there may be a row to send after it: a placement that finds no room is sent back."""
-    if isinstance(operation, Enqueue):
-        return operation.placement is not None
-    return isinstance(operation, _MAY_FILL_OUTBOX)
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,7 +124,7 @@ class Uplink:
         self._session_offset = session_offset
         self._renewed_at = float("-inf")
         self._jobs: set[asyncio.Task[None]] = set()
-        self._ticker: asyncio.Task[None] | None = None
+        self._ticker: asyncio.TimerHandle | None = None
         self._was_welcomed = False
         self.round_trips = RoundTrips(clock)
         self.refused: dict[str, int] = {}  #: messages refused, by reason
@@ -172,7 +153,7 @@ class Uplink:
             self._transport.subscribe(topic_filter)
         self._loop.seen += (self._saw_commit, self.round_trips.saw_commit)
         self._transport.start(self)
-        self._ticker = asyncio.create_task(self._tick())
+        self._ticked()
         self._begin(self._homecoming.run())
         self._begin(self.outgoing.run())
 
@@ -374,7 +355,7 @@ class Uplink:
     # --- what the rest of the agent does
 
     def _saw_commit(self, operations: Sequence[Operation], answers: Sequence[Answer]) -> None:
-        if any(map(_may_fill_outbox, operations)):
+        if any(map(may_fill_outbox, operations)):
             for lane in _LANES:
                 self._handle(happened.OutboxGrew(lane))
 
@@ -389,13 +370,20 @@ class Uplink:
         self._perform(self._link.change_store(epoch, before, store.heads, self._clock.now()))
         return True
 
-    async def _tick(self) -> None:
-        while True:
-            await asyncio.sleep(TICK_S)
-            self._has_other_store()
-            if self._link.wants_state(self._clock.now()):
-                await self._see_state()
-            self._handle(happened.Tick())
+    def _tick(self) -> None:
+        self._has_other_store()
+        if self._link.wants_state(self._clock.now()):
+            self._begin(self._tick_with_state())
+        else:
+            self._ticked()
+
+    async def _tick_with_state(self) -> None:
+        await self._see_state()
+        self._ticked()
+
+    def _ticked(self) -> None:
+        self._handle(happened.Tick())
+        self._ticker = asyncio.get_running_loop().call_later(TICK_S, self._tick)
 
     async def _see_state(self) -> None:
         self._handle(happened.StateChanged(await self._state_of()))

@@ -13,6 +13,20 @@ from skerry.errors import BlobError, StorageFailed
 from skerry.link.actions import ReadRows
 from skerry.messages import FederationReply, Outcome, Row, TaskEnded, TaskOffered
 from skerry.task import TaskSpec, blobs_of
+from task_queue.operations import (
+    Advance,
+    AppendOutbox,
+    Cancel,
+    CountLoss,
+    Enqueue,
+    Fail,
+    Finish,
+    HandOver,
+    OfferAgain,
+    Operation,
+    Park,
+    RefusePlacement,
+)
 from task_queue.store import Store
 from task_queue.writer import StoreWriter
 
@@ -24,6 +38,15 @@ RETRY_S = 2.0
 #: A disk that could not be read is asked again after this.
 READ_AGAIN_S = 5.0
 FAILING_REMEMBERED = 256
+_ENDS_WITH_A_ROW = (Finish, Fail, Park, HandOver, RefusePlacement, Cancel)
+_MAY_FILL_OUTBOX = (AppendOutbox, OfferAgain, Advance, CountLoss, *_ENDS_WITH_A_ROW)
+
+
+def may_fill_outbox(operation: Operation) -> bool:
+    """Decide whether there may be a row to send after it: a placement that finds no room is sent back."""
+    if isinstance(operation, Enqueue):
+        return operation.placement is not None
+    return isinstance(operation, _MAY_FILL_OUTBOX)
 
 
 class _Ended(msgspec.Struct):

@@ -13,11 +13,14 @@ from edge_agent.core.state import State, Turn
 
 
 def run_timers(turn: Turn, decide: Decider) -> None:
-    """Look at each entry whose timer is due; a timer that was overtaken by events does nothing."""
-    timers = turn.state.timers
-    while timers and timers[0][0] <= turn.uptime_s:
+    """Look at each entry whose timer is due; a timer that was overtaken by events does nothing.
+
+    The first one is not that of an entry that has left: the shell would wake up for it.
+    """
+    timers, entries = turn.state.timers, turn.state.entries
+    while timers and (timers[0][0] <= turn.uptime_s or timers[0][1] not in entries):
         _due, task_id = heapq.heappop(timers)
-        entry = turn.state.entries.get(task_id)
+        entry = entries.get(task_id)
         if entry is not None:
             _look_at(turn, entry, decide)
 

@@ -57,6 +57,16 @@ def test_a_task_runs_and_its_result_is_committed_with_the_decision_that_led_to_i
     assert world.effects == [(task_id, Fence((), 1))]
 
 
+def test_what_has_left_wakes_nobody_up(make_world: MakeWorld) -> None:
+    """Each attempt sets a timer for its time-out: an hour later there is nothing to look at."""
+    world = make_world()
+
+    world.submit(*[a_task() for _ in range(5)])
+    world.run_for(20.0)
+
+    assert not world.core.state.timers
+
+
 def test_three_hundred_tasks_end_exactly_once_within_slots_and_window(make_world: MakeWorld) -> None:
     world = make_world(limits=Limits(window=32, claim_batch=8))
 
