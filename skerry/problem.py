@@ -73,7 +73,8 @@ RULES: dict[type[BaseException], ProblemRule] = {
         507,
         "storage-failed",
         "The disk refused the write",
-        "the disk refused the write, nothing was accepted: free space in the data directory, then try again",
+        "the disk refused the write, nothing was accepted: free space in the data directory, or mount it for "
+        "writing, then try again",
         5.0,
     ),
     errors.BackupError: ProblemRule(507, "backup-failed", "The backup could not be made"),

@@ -110,12 +110,19 @@ class Disk:
 
     def cut(self, seed: int) -> None:
         """Stop the disk: from now on every call fails, and only what was synced is left."""
+        self._tell(f"cut {seed}")
+
+    def allow_changes(self, is_allowed: bool) -> None:
+        """Make the file system one that can only be read, or one that can be written again."""
+        self._tell("writable" if is_allowed else "read-only")
+
+    def _tell(self, line: str) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(f"cut {seed}\n")
+        self._process.stdin.write(f"{line}\n")
         self._process.stdin.flush()
-        assert self._process.stdout.readline() == "cut\n"
+        assert self._process.stdout.readline() == "done\n"
 
     def unmount(self) -> None:
         """Take the mount away; a second call does nothing."""

@@ -4,7 +4,8 @@
 standard input ends the machine's life: every later call fails, and IMAGE is what a disk may hold then, file
 by file and folder by folder: of the writes since a file's last sync nothing, a prefix or a random half of the
 512-byte sectors; of the changes of a folder since its last sync a prefix. Modes and times are not lost. A
-file's own sync does not make its name safe: its folder's does.
+file's own sync does not make its name safe: its folder's does. The line `read-only` refuses every change from
+then on, as a kernel does that has found an error, and `writable` ends that.
 """
 
 from __future__ import annotations
@@ -31,6 +32,24 @@ from task_queue.testing_lossy_disk import Write, apply, survivors, written
 _T = TypeVar("_T")
 _BLOCK = 4096
 _BLOCKS = 1 << 20  # what statfs says is there, and free
+#: Calls that are refused while the file system can only be read.
+_CHANGING = frozenset(
+    [
+        "create",
+        "mknod",
+        "mkdir",
+        "write",
+        "truncate",
+        "fallocate",
+        "unlink",
+        "link",
+        "rmdir",
+        "rename",
+        "chmod",
+        "chown",
+        "utimens",
+    ]
+)
 #: Changes of one folder that are seen together: names, and what they name then (None: nothing).
 Change = tuple[tuple[str, "Node | None"], ...]
 
@@ -107,6 +126,8 @@ def one_at_a_time(call: Callable[..., _T]) -> Callable[..., _T]:
         with self.guard:
             if self.is_off:
                 raise fuse.FuseOSError(errno.EIO)
+            if self.is_read_only and call.__name__ in _CHANGING:
+                raise fuse.FuseOSError(errno.EROFS)
             return call(self, *arguments, **named)
 
     return guarded
@@ -122,6 +143,7 @@ class LossyFiles(fuse.Operations):
         self.root = root
         self.guard = threading.Lock()
         self.is_off = False
+        self.is_read_only = False
         self._open: dict[int, Node] = {}
         self._handles = 0
 
@@ -192,6 +214,8 @@ class LossyFiles(fuse.Operations):
 
     @one_at_a_time
     def open(self, path: str, flags: int) -> int:
+        if self.is_read_only and flags & (os.O_WRONLY | os.O_RDWR):
+            raise fuse.FuseOSError(errno.EROFS)
         return self._handle(self._node(path))
 
     @one_at_a_time
@@ -299,9 +323,12 @@ def main(mount: str, image: Path) -> None:
 
     def listen() -> None:
         for line in sys.stdin:
-            _, seed = line.split()
-            image.write_bytes(pickle.dumps(files.cut(int(seed))))
-            print("cut", flush=True)
+            match line.split():
+                case ["cut", seed]:
+                    image.write_bytes(pickle.dumps(files.cut(int(seed))))
+                case [word]:
+                    files.is_read_only = word == "read-only"
+            print("done", flush=True)
         # Whoever started it is gone: no mount is left behind.
         subprocess.run(["fusermount3", "-u", "-z", mount], check=False, capture_output=True)
         os._exit(0)
