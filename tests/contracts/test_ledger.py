@@ -113,6 +113,14 @@ def test_what_ended_stays_ended(ledger: Ledger) -> None:
     assert ledger.task(entry.task_id) == ended(entry)
 
 
+def test_what_ended_may_be_written_again_as_long_as_it_has_ended(ledger: Ledger) -> None:
+    later = replace(ended(an_entry()), attempts=3)
+    ledger.put_task(ended(an_entry()))
+    ledger.put_task(later)
+
+    assert ledger.task("a" * 32) == later
+
+
 def test_a_failure_may_be_offered_again_by_its_home(ledger: Ledger) -> None:
     failed = replace(ended(an_entry()), outcome=Outcome(status="failed"), task=None)
     ledger.put_task(failed)

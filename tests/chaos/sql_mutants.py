@@ -1,0 +1,101 @@
+"""Every predicate of every statement that changes rows is taken out in turn: something must notice.
+
+`python -m tests.chaos.sql_mutants` adds to docs/evidence/sql-mutants.json, a mutant at a time; a record
+stands while the files it exercises are unchanged. `--list` names the mutants, `--only` tries those whose
+names hold a text and records nothing. They are shown to the tests of queue and ledgers, then to the twin:
+its scenarios and its search, with a fixed seed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+
+import pytest
+
+from tests.chaos import sql_tap
+from tests.chaos.evidence import SERVICES, load_evidence, save_evidence
+from tests.chaos.sql_hunt import Hunt, Tried
+from tests.chaos.sql_statements import Mutant, mutants
+
+COMMAND = "python -m tests.chaos.sql_mutants"
+EXERCISES = (*SERVICES, "federation/rounds", "twin/faithful")
+TESTS = (
+    "tests/contracts",
+    "tests/queue",
+    "tests/cloud_coordinator",
+    "tests/twin/test_scenarios.py::test_the_laws_hold_whatever_goes_wrong",
+)
+#: The share that must be found.
+LEAST_SHARE = 0.9
+#: Mutants that change nothing anybody could notice, with the reason.
+EQUIVALENT = {
+    "queue/delete_coalesced: \"coalesce\" != ''": (
+        "the key that is asked for is never empty: the condition names the partial index"
+    ),
+    "ledger/schema 1, trigger task_moved: OLD.state <> NEW.state": (
+        "takes one from a count and adds it to the same: the condition saves two writes"
+    ),
+}
+
+
+def chosen(only: Sequence[str]) -> dict[str, Mutant]:
+    """Return the mutants whose names hold one of these texts; all of them for none."""
+    return {
+        name: mutant for name, mutant in mutants().items() if not only or any(text in name for text in only)
+    }
+
+
+def main() -> int:
+    """Do as asked; return 1 when too few were found."""
+    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    words.add_argument("--jobs", type=int, default=2)
+    words.add_argument("--list", action="store_true", help="name the mutants")
+    words.add_argument("--only", nargs="+", default=[], metavar="TEXT", help="try these; record nothing")
+    words.add_argument("--tests", nargs="+", default=TESTS, metavar="PATH", help="show them to these")
+    words.add_argument("--no-fuzz", action="store_true", help="do not show them to the twin's search")
+    asked = words.parse_args()
+    if asked.list:
+        print("\n".join(chosen(asked.only)))
+        return 0
+    is_whole = not asked.only and not asked.no_fuzz and tuple(asked.tests) == TESTS
+    record = load_evidence("sql-mutants", COMMAND, EXERCISES)
+    known = {entry["mutant"] for entry in record.entries} if is_whole else set()
+    found: list[bool] = [bool(entry["found_by"]) for entry in record.entries] if is_whole else []
+
+    def tell(tried: Tried) -> None:
+        nonlocal record
+        by = f"{tried.found_by}: {tried.what}" if tried.found_by else "NOT FOUND"
+        print(f"{tried.mutant}\n    {by} [{tried.shown_to} in {tried.seconds} s]", flush=True)
+        found.append(bool(tried.found_by))
+        if is_whole:
+            record = record.with_entry(1, {**asdict(tried), "equivalent": EQUIVALENT.get(tried.mutant, "")})
+            save_evidence(record)
+
+    todo = {name: mutant for name, mutant in chosen(asked.only).items() if name not in known}
+    _hunt(todo, asked.tests, Hunt(todo, jobs=asked.jobs, with_fuzz=not asked.no_fuzz, tell=tell, say=print))
+    print(f"{sum(found)} of {len(found)} found")
+    return int(sum(found) < LEAST_SHARE * len(found))
+
+
+def _hunt(todo: Mapping[str, Mutant], tests: Sequence[str], hunt: Hunt) -> None:
+    """Collect the tests and let the hunt have them."""
+    sql_tap.put_in_place()
+    options = [
+        "-q",
+        "-s",
+        "-p",
+        "no:cacheprovider",
+        "-m",
+        "not chaos",
+        "-o",
+        "tmp_path_retention_policy=failed",
+    ]
+    if todo and pytest.main([*options, *tests], plugins=[hunt]) not in (0, 5):
+        raise SystemExit("the tests cannot be collected")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
