@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import msgspec
 import pytest
 
-from cloud_coordinator.ledger.memory import MemoryLedger
 from cloud_coordinator.ledger.port import Ledger
-from cloud_coordinator.ledger.sqlite import SqliteLedger
 from cloud_coordinator.ledger.values import (
     DeadLetter,
     Head,
@@ -32,28 +29,6 @@ from skerry.testing import a_task
 
 MOMENT = Moment(Instant("boot-1", 5.0), 1.8e9)
 replace = msgspec.structs.replace
-
-
-@pytest.fixture(params=["memory", "sqlite"])
-def reopen(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Callable[[], Ledger]]:
-    """A way to open the same ledger again, as a restart does."""
-    opened: list[Ledger] = []
-    memory = MemoryLedger()
-
-    def again() -> Ledger:
-        if opened:
-            opened[-1].close()
-        opened.append(memory if request.param == "memory" else SqliteLedger(tmp_path / "ledger.db"))
-        return opened[-1]
-
-    yield again
-    if opened:
-        opened[-1].close()
-
-
-@pytest.fixture
-def ledger(reopen: Callable[[], Ledger]) -> Ledger:
-    return reopen()
 
 
 def an_entry(task_id: str = "a" * 32, **fields: object) -> LedgerTask:
@@ -395,48 +370,3 @@ def test_an_outer_failure_undoes_what_was_nested(reopen: Callable[[], Ledger]) -
     with pytest.raises(ValueError, match="outer"):
         outer()
     assert reopen().pending(9) == []
-
-
-def test_documents_are_kept_by_kind_and_name(reopen: Callable[[], Ledger]) -> None:
-    ledger = reopen()
-    with ledger.transaction():
-        ledger.put_document("policy", "b", b"1")
-        ledger.put_document("policy", "a", b"2")
-        ledger.put_document("rollout", "a", b"3")
-        ledger.put_document("policy", "b", b"4")
-
-    again = reopen()
-    assert again.documents("policy") == [("a", b"2"), ("b", b"4")]
-    assert again.document("rollout", "a") == b"3"
-    assert again.document("rollout", "b") is None
-
-
-def undone(ledger: Ledger, change: Callable[[], None]) -> None:
-    """Make the change in a transaction that then fails."""
-    with ledger.transaction():
-        change()
-        raise KeyError("undo")
-
-
-def test_a_dropped_document_is_gone_and_an_undone_drop_is_not(ledger: Ledger) -> None:
-    with ledger.transaction():
-        ledger.put_document("policy", "a", b"1")
-        ledger.put_document("policy", "b", b"2")
-        ledger.put_document("rollout", "a", b"3")
-    with ledger.transaction():
-        ledger.drop_document("policy", "a")
-        ledger.drop_document("policy", "unknown")
-    with pytest.raises(KeyError, match="undo"):
-        undone(ledger, lambda: ledger.drop_document("policy", "b"))
-
-    assert ledger.documents("policy") == [("b", b"2")]
-    assert ledger.documents("rollout") == [("a", b"3")]
-
-
-def test_a_document_of_an_undone_commit_is_not_there(ledger: Ledger) -> None:
-    with ledger.transaction():
-        ledger.put_document("policy", "a", b"1")
-    with pytest.raises(KeyError, match="undo"):
-        undone(ledger, lambda: ledger.put_document("policy", "a", b"2"))
-
-    assert ledger.documents("policy") == [("a", b"1")]

@@ -25,7 +25,7 @@ from federation.values import (
     instruction_id,
 )
 from skerry.clock import Instant
-from skerry.errors import FederationError, InvalidTransition, StorageFailed, StoreTooNew
+from skerry.errors import FederationError, InvalidTransition
 
 NOW = Instant("boot-1", 100.0)
 SPEC = RunSpec(run_id="r1", trainer="toy", patience_s=60.0)
@@ -386,23 +386,3 @@ def test_the_database_itself_keeps_a_verdict(tmp_path: Path) -> None:
     with pytest.raises(apsw.ConstraintError, match="does not change"):
         apsw.Connection(str(tmp_path / "rounds.db")).execute("UPDATE entries SET state = 'open'")
     ledger.close()
-
-
-def test_a_newer_database_is_left_as_it_is(tmp_path: Path) -> None:
-    import apsw
-
-    db = apsw.Connection(str(tmp_path / "rounds.db"))
-    db.execute("PRAGMA user_version = 99")
-    db.close()
-    before = (tmp_path / "rounds.db").read_bytes()
-
-    with pytest.raises(StoreTooNew, match="99"):
-        sqlite_ledger(tmp_path / "rounds.db")
-    assert (tmp_path / "rounds.db").read_bytes() == before
-
-
-def test_a_damaged_database_says_what_to_do(tmp_path: Path) -> None:
-    (tmp_path / "rounds.db").write_bytes(b"no database at all" * 1000)
-
-    with pytest.raises(StorageFailed, match="restore a backup"):
-        sqlite_ledger(tmp_path / "rounds.db")
