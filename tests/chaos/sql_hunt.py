@@ -45,11 +45,11 @@ class Detector:
 
 @dataclass(frozen=True, kw_only=True)
 class Met:
-    """What a detector ran, without a mutant.  broken: it fails by itself and shows nothing."""
+    """What a detector ran without a mutant, and its cost.  broken: it fails by itself and shows nothing."""
 
     detector: Detector
     cost_s: float
-    met: frozenset[str]
+    ran: frozenset[str]
     broken: str
 
 
@@ -77,13 +77,8 @@ class Hunt:
         say: Callable[[str], None],
     ) -> None:
         """tell: is told of each mutant when it is decided.  say: takes a line for people."""
-        self._mutants, self._jobs, self._with_fuzz, self._tell, self._say = (
-            mutants,
-            jobs,
-            with_fuzz,
-            tell,
-            say,
-        )
+        self._mutants, self._jobs, self._with_fuzz = mutants, jobs, with_fuzz
+        self._tell, self._say = tell, say
         self._failures: list[str] = []
 
     def pytest_configure(self) -> None:
@@ -132,9 +127,9 @@ class Hunt:
                 raise session.Interrupted(f"without any mutant, after {last}: {child.failed}")
         by_name = {detector.name: detector for detector in detectors}
         known = [
-            Met(detector=by_name[name], cost_s=cost_s, met=met, broken=broken)
+            Met(detector=by_name[name], cost_s=cost_s, ran=ran, broken=broken)
             for child in children
-            for name, cost_s, met, broken in child.said
+            for name, cost_s, ran, broken in child.said
         ]
         for each in known:
             if each.broken:
@@ -176,7 +171,7 @@ def _shown(known: Sequence[Met], mutant: Mutant) -> list[Met]:
     for is_twin, within_s in ((False, TESTS_S), (True, TWIN_S)):
         spent_s = 0.0
         for each in known:
-            if each.detector.is_twin is is_twin and mutant.script in each.met and spent_s < within_s:
+            if each.detector.is_twin is is_twin and mutant.script in each.ran and spent_s < within_s:
                 spent_s += each.cost_s
                 shown.append(each)
     return shown
@@ -185,14 +180,21 @@ def _shown(known: Sequence[Met], mutant: Mutant) -> list[Met]:
 def _try(mutant: Mutant, shown: Sequence[Met], say: Say) -> None:
     """Say before each detector that it begins, and at the end what was found and in how many seconds."""
     begun = time.perf_counter()
-    sql_tap.replaced[mutant.script] = mutant.mutated
     what = ""
     for each in shown:
         say(each.detector.name, _PATIENCE_S + _PATIENCE * each.cost_s)
-        what = each.detector.run()
+        what = _finds(each.detector, mutant)
         if what:
             break
     say((what, time.perf_counter() - begun), _LONGEST_S)
+
+
+def _finds(detector: Detector, mutant: Mutant) -> str:
+    """Return what fails with the mutant, and at once again without it does not."""
+    sql_tap.replaced[mutant.script] = mutant.mutated
+    what = detector.run()
+    sql_tap.replaced.clear()
+    return what if what and not detector.run() else ""
 
 
 def _verdict(name: str, said: Sequence[Any], failed: str) -> Tried:
