@@ -221,9 +221,16 @@ def _kills_while_commands_come(rng: Random, load_s: float, worker: str) -> _Part
 def _clocks(rng: Random, load_s: float, worker: str) -> _Part:
     """Wall clocks jump while leases are held and times run."""
     work = Load(
-        on="home", rate_per_s=0.4, for_s=15.0, runtime_s=(2.0, 10.0), needs="npu", expires_after_s=120.0
+        on="home",
+        rate_per_s=0.4,
+        for_s=15.0,
+        runtime_s=(5.0, 20.0),
+        needs="npu",
+        effect=rng.choice(("idempotent", "at_most_once")),
+        expires_after_s=120.0,
     )
-    step = faults.ClockStep(at_s=rng.uniform(5.0, 12.0), by_s=rng.choice((3600.0, -3600.0)), coordinator=True)
+    by_s = rng.choice((3600.0, 3600.0, -3600.0))
+    step = faults.ClockStep(at_s=rng.uniform(5.0, 12.0), by_s=by_s, times=3, every_s=4.0, coordinator=True)
     return (work,), (step,)
 
 
@@ -233,5 +240,6 @@ _THEMES: tuple[_Theme | None, ...] = (
     _takeover,
     _restarts_over_slow_wires,
     _kills_while_commands_come,
+    _clocks,
     _clocks,
 )

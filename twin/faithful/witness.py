@@ -100,6 +100,8 @@ class Witness:
                         self.open[task_id] = Promise(node.name, operation.task, self.now_s())
                         self._requested(node, task_id, operation.task)
                 case Changed(task_id=task_id, state=state, was=was) if state in FINAL:
+                    if state is State.EXPIRED and was not in FINAL:
+                        self._expired(node, task_id)
                     self._ended(node, task_id, state, was)
                 case Advanced():
                     for task_id, was in answer.expired:
