@@ -256,10 +256,12 @@ def contents_of(home: Path) -> list[tuple[str, int]]:
 
 def node_of(home: Path) -> str:
     """Return the name under which a directory's agent is enrolled, empty when it is not."""
-    path = home / "identity" / "enrolment.json"
-    if not path.is_file():
+    from edge_agent.settings import AgentSettings
+
+    settings = AgentSettings(data_dir=str(home))
+    if not settings.is_enrolled:
         return ""
     from skerry.identity import Enrolment
 
-    enrolment = Enrolment.load(path)
+    enrolment = Enrolment.load(settings.enrolment_path)
     return "" if enrolment is None else enrolment.node

@@ -28,6 +28,7 @@ from policy.guard.registry import make_guard
 from policy.profile import RuntimeProfile
 from skerry.blobs import BlobStore
 from skerry.clock import Clock, SystemClock
+from skerry.durable import write_whole
 from skerry.errors import SettingsError
 from skerry.lock import DirectoryLock
 from skerry.messages import Lane
@@ -144,7 +145,7 @@ def _open(settings: AgentSettings, lock: DirectoryLock, clock: Clock, rng: Rando
 
 def _identity(settings: AgentSettings) -> tuple[Enrolment | None, PrivateKey | None]:
     """Return who this node is. A node that is not enrolled never loads what signs and verifies."""
-    if not settings.enrolment_path.exists():
+    if not settings.is_enrolled:
         return None, None
     from skerry.identity import Enrolment, PrivateKey
 
@@ -154,7 +155,16 @@ def _identity(settings: AgentSettings) -> tuple[Enrolment | None, PrivateKey | N
     name = settings.node.name
     if name and name != enrolment.node:
         log.warning("node.name is %r in the settings; this machine is enrolled as %r", name, enrolment.node)
+    _mend_password(settings.password_path, enrolment.broker_password)
     return enrolment, PrivateKey.load_or_create(settings.key_path)
+
+
+def _mend_password(path: Path, password: str) -> None:
+    """Write the broker's password again where its file is gone or blank; one that people changed stays."""
+    is_there = path.exists() and path.read_bytes().strip(b"\0\n")
+    if password and not is_there:
+        log.warning("%s is gone or blank: it is written again", path)
+        write_whole(path, f"{password}\n".encode())
 
 
 def _facts(settings: AgentSettings, enrolment: Enrolment | None, inventory: Inventory) -> Facts:

@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from devices.settings import DeviceSettings
 from edge_agent.core.limits import Limits
+from skerry.durable import copy_of
 from skerry.errors import SettingsError, SpecError
 from skerry.ids import check_name
 from skerry.listening import AccessSettings, TcpListener, tcp_listener
@@ -177,6 +178,11 @@ class AgentSettings(_Table, frozen=True, kw_only=True):
     def enrolment_path(self) -> Path:
         """What enrolment said."""
         return self.home / "identity" / "enrolment.json"
+
+    @property
+    def is_enrolled(self) -> bool:
+        """An enrolment is there, or its copy."""
+        return self.enrolment_path.exists() or copy_of(self.enrolment_path).exists()
 
     @property
     def password_path(self) -> Path:

@@ -29,6 +29,11 @@ def write_whole(path: Path, data: bytes, *, mode: int = 0o600, replace: bool = T
     sync(path.parent)
 
 
+def copy_of(path: Path) -> Path:
+    """Return where a file is kept a second time, when it is."""
+    return path.with_name(f"{path.name}.copy")
+
+
 def make_directory(path: Path, *, mode: int = 0o700) -> None:
     """Make a directory, with parents that are missing, so that no power cut takes it away with its files.
 

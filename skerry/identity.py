@@ -1,14 +1,19 @@
 """Who a process is: its ed25519 key, and what enrolment told it. Owns the two files, whole or not at all.
 
+Each is kept twice, for a disk that damages one: the other takes its place, and both are whole again.
+
 The key is made where it is used and never leaves; no private byte reaches a repr, a log or a message.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import stat
+from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 from cryptography.exceptions import InvalidSignature
@@ -16,10 +21,17 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from skerry.decoding import MALFORMED
-from skerry.durable import make_directory, write_whole
+from skerry.durable import copy_of, make_directory, write_whole
 from skerry.errors import IdentityError
 
+log = logging.getLogger(__name__)
+
 SIGNATURE_BYTES = 64
+_T = TypeVar("_T")
+
+
+class _Damaged(IdentityError):
+    """One of the two files cannot be understood."""
 
 
 class PrivateKey:
@@ -39,17 +51,17 @@ class PrivateKey:
     def load_or_create(cls, path: Path) -> PrivateKey:
         """Return the key at path (PEM, mode 0600), making it and its directory when there is none.
 
-        Raises IdentityError when the file is damaged, readable by others, or cannot be written. A damaged
-        file is never overwritten: the fleet knows this process by it.
+        Raises IdentityError when file and copy are damaged, or the file is readable by others or cannot be
+        written. Without a whole copy a damaged file is left alone: the fleet knows this process by it.
         """
         try:
-            return cls(_read_key(path))
+            return cls(_read_either(path, _read_key))
         except FileNotFoundError:
             pass
         try:
             make_directory(path.parent)
             write_whole(path, _pem(Ed25519PrivateKey.generate()), replace=False)
-            return cls(_read_key(path))
+            return cls(_read_either(path, _read_key))
         except OSError as error:
             raise IdentityError(f"the key {path} cannot be written: {error.strerror}") from error
 
@@ -111,26 +123,66 @@ class Enrolment(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def load(cls, path: Path) -> Enrolment | None:
-        """Return the enrolment at path, None when there is none.  Raises IdentityError when it is damaged."""
+        """Return the enrolment at path, None when there is none.
+
+        Raises IdentityError when file and copy are damaged.
+        """
         try:
-            return msgspec.json.decode(path.read_bytes(), type=cls)
+            return _read_either(path, _read_enrolment)
         except FileNotFoundError:
             return None
-        except MALFORMED as error:
-            raise IdentityError(
-                f"the enrolment {path} is damaged ({error}); restore it from a backup, or remove it and run"
-                " `skerry enrol` again: the node's key and its tasks stay as they are"
-            ) from error
-        except OSError as error:
-            raise IdentityError(f"the enrolment {path} cannot be read: {error.strerror}") from error
 
     def save(self, path: Path) -> None:
         """Write the enrolment (mode 0600), whole or not at all.  Raises IdentityError."""
         try:
             make_directory(path.parent)
-            write_whole(path, msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n")
+            for target in (path, copy_of(path)):
+                write_whole(target, msgspec.json.format(msgspec.json.encode(self), indent=2) + b"\n")
         except OSError as error:
             raise IdentityError(f"the enrolment {path} cannot be written: {error.strerror}") from error
+
+
+def _read_either(path: Path, read: Callable[[Path], _T]) -> _T:
+    """Return what a file holds, or its copy where the file is gone or damaged, and make both whole.
+
+    Raises what reading the file raises when no copy helps.
+    """
+    copy = copy_of(path)
+    try:
+        value = read(path)
+    except (FileNotFoundError, _Damaged) as error:
+        try:
+            value = read(copy)
+        except (FileNotFoundError, _Damaged):
+            raise error from None
+        log.error("%s is gone or damaged: its copy takes its place", path)
+        _make_alike(copy, path)
+    else:
+        _make_alike(path, copy)
+    return value
+
+
+def _make_alike(source: Path, target: Path) -> None:
+    try:
+        content = source.read_bytes()
+        if not target.exists() or target.read_bytes() != content:
+            write_whole(target, content)
+    except OSError as error:  # it is known who this is: enough to go on
+        log.warning("%s was not written: %s", target, error.strerror)
+
+
+def _read_enrolment(path: Path) -> Enrolment:
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=Enrolment)
+    except FileNotFoundError:
+        raise
+    except MALFORMED as error:
+        raise _Damaged(
+            f"the enrolment {path} is damaged ({error}), and so is its copy; restore it from a backup, or run"
+            " `skerry enrol` again: the node's key and its tasks stay as they are"
+        ) from error
+    except OSError as error:
+        raise IdentityError(f"the enrolment {path} cannot be read: {error.strerror}") from error
 
 
 @lru_cache(maxsize=4096)
@@ -157,14 +209,14 @@ def _read_key(path: Path) -> Ed25519PrivateKey:
     try:
         key = serialization.load_pem_private_key(text, password=None)
     except (ValueError, TypeError) as error:
-        raise IdentityError(_damaged(path)) from error
+        raise _Damaged(_damaged(path)) from error
     if not isinstance(key, Ed25519PrivateKey):
-        raise IdentityError(_damaged(path))
+        raise _Damaged(_damaged(path))
     return key
 
 
 def _damaged(path: Path) -> str:
     return (
-        f"the key {path} is damaged or not an ed25519 key; restore it from a backup, or move it away and"
-        " enrol this machine again with a new token"
+        f"the key {path} is damaged or not an ed25519 key, and it has no whole copy; restore it from a"
+        " backup, or move it away and enrol this machine again with a new token"
     )

@@ -131,10 +131,11 @@ def restore(
     Example: skerry backup restore queue-2026-11-30.zip --config agent.toml --replace
     """
     from edge_agent.backup import restore as restore_archive
+    from edge_agent.settings import AgentSettings
     from skerry.clock import SystemClock
 
     home, clock = _home(data_dir, config), SystemClock()
-    is_enrolled = (home / "identity" / "enrolment.json").exists()
+    is_enrolled = AgentSettings(data_dir=str(home)).is_enrolled
     done = restore_archive(
         file, home, replace=replace, now=clock.now(), wall_s=clock.wall_s, reports=is_enrolled
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
-import os
 import secrets
 import socket
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import msgspec
 from aiohttp import web
 
+from skerry.durable import write_whole
 from skerry.errors import SettingsError
 from skerry.problem import problem
 
@@ -89,15 +89,11 @@ def read_or_make_token(path: Path) -> str:
     Raises SettingsError when the file is empty, cannot be read or can be read by others.
     """
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return read_token(path)
+        if not path.exists():
+            write_whole(path, f"{secrets.token_urlsafe(32)}\n".encode(), replace=False)
     except OSError as error:
         raise SettingsError(f"the token file {path} cannot be made: {error.strerror}") from error
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        token = secrets.token_urlsafe(32)
-        file.write(token + "\n")
-        return token
+    return read_token(path)
 
 
 def read_token(path: Path) -> str:

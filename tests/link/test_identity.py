@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -33,7 +34,8 @@ def test_a_key_is_made_once_and_private_to_its_owner(tmp_path: Path) -> None:
 
     assert again.public_hex == made.public_hex
     assert path.stat().st_mode & 0o777 == 0o600
-    assert os.listdir(path.parent) == ["node.key"]
+    assert sorted(os.listdir(path.parent)) == ["node.key", "node.key.copy"]
+    assert (path.parent / "node.key.copy").stat().st_mode & 0o777 == 0o600
 
 
 def test_makers_that_race_agree_on_one_key(tmp_path: Path) -> None:
@@ -43,7 +45,7 @@ def test_makers_that_race_agree_on_one_key(tmp_path: Path) -> None:
         keys = set(pool.map(lambda _: PrivateKey.load_or_create(path).public_hex, range(32)))
 
     assert len(keys) == 1
-    assert os.listdir(tmp_path) == ["node.key"]
+    assert sorted(os.listdir(tmp_path)) == ["node.key", "node.key.copy"]
 
 
 @pytest.mark.parametrize("damage", [b"", b"\x00" * 100, b"-----BEGIN PRIVATE KEY-----\nAAAA\n"])
@@ -57,6 +59,41 @@ def test_a_damaged_key_is_named_and_left_alone(tmp_path: Path, damage: bytes) ->
 
     assert str(path) in str(error.value)
     assert path.read_bytes() == damage
+
+
+def gone(path: Path) -> None:
+    path.unlink()
+
+
+def cut_short(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:40])
+
+
+def zeros(path: Path) -> None:
+    path.write_bytes(bytes(path.stat().st_size))
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("damage", [gone, cut_short, zeros, empty])
+@pytest.mark.parametrize("name", ["node.key", "node.key.copy", "enrolment.json", "enrolment.json.copy"])
+def test_whatever_becomes_of_one_file_it_is_who_it_was_and_both_are_whole_again(
+    tmp_path: Path, name: str, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    key_path, enrolment_path = tmp_path / "node.key", tmp_path / "enrolment.json"
+    public = PrivateKey.load_or_create(key_path).public_hex
+    ENROLMENT.save(enrolment_path)
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+
+    damage(tmp_path / name)
+
+    for _ in range(2):  # the second time nothing is amiss
+        assert PrivateKey.load_or_create(key_path).public_hex == public
+        assert Enrolment.load(enrolment_path) == ENROLMENT
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert caplog.text.count("its copy takes its place") == (not name.endswith(".copy"))
 
 
 def test_a_key_that_others_can_read_is_not_used(tmp_path: Path) -> None:
@@ -111,7 +148,7 @@ def test_an_enrolment_comes_back_as_it_was_saved(tmp_path: Path) -> None:
 
     assert Enrolment.load(path) == msgspec.structs.replace(ENROLMENT, site="pier")
     assert path.stat().st_mode & 0o777 == 0o600
-    assert os.listdir(tmp_path) == ["enrolment.json"]
+    assert sorted(os.listdir(tmp_path)) == ["enrolment.json", "enrolment.json.copy"]
 
 
 def test_no_enrolment_is_none_and_a_damaged_one_says_what_to_do(tmp_path: Path) -> None:

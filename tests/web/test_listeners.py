@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import ipaddress
+import secrets
 import socket
 import ssl
 import threading
@@ -189,6 +190,22 @@ def test_a_token_is_made_once_and_is_private(tmp_path: Path) -> None:
     assert len(token) >= 43
     assert path.stat().st_mode & 0o777 == 0o600
     assert read_or_make_token(path) == token
+
+
+def test_a_start_that_ends_while_the_token_is_made_leaves_no_empty_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "api-token"
+
+    def killed(descriptor: int) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(secrets, "token_urlsafe", killed)
+        with pytest.raises(KeyboardInterrupt):
+            read_or_make_token(path)
+
+    assert len(read_or_make_token(path)) >= 43
 
 
 def test_a_token_that_everybody_can_read_is_refused(tmp_path: Path) -> None:

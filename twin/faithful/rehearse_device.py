@@ -71,7 +71,7 @@ def take_device(settings: AgentSettings, *, rate_per_s: float | None = None) -> 
     ProfileCache(home / "profile.db").load(profile)
     measured = tuple(profile.dump())
     inventory = discover(settings.devices)
-    enrolment = Enrolment.load(settings.enrolment_path) if settings.enrolment_path.exists() else None
+    enrolment = Enrolment.load(settings.enrolment_path) if settings.is_enrolled else None
     return TakenDevice(
         node=enrolment.node if enrolment else settings.node.name or default_node_name(),
         region=enrolment.region if enrolment else settings.node.region,
