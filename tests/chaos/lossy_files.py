@@ -323,11 +323,11 @@ def main(mount: str, image: Path) -> None:
 
     def listen() -> None:
         for line in sys.stdin:
-            match line.split():
-                case ["cut", seed]:
-                    image.write_bytes(pickle.dumps(files.cut(int(seed))))
-                case [word]:
-                    files.is_read_only = word == "read-only"
+            word, *rest = line.split()
+            if word == "cut":
+                image.write_bytes(pickle.dumps(files.cut(int(rest[0]))))
+            else:
+                files.is_read_only = word == "read-only"
             print("done", flush=True)
         # Whoever started it is gone: no mount is left behind.
         subprocess.run(["fusermount3", "-u", "-z", mount], check=False, capture_output=True)
