@@ -8,7 +8,8 @@ import resource
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -21,7 +22,7 @@ _MOST_FILE_BYTES = 512 << 20
 #: Nothing here depends on a real disk.
 _FAST = "/dev/shm" if Path("/dev/shm").is_dir() else None
 #: Until the first word of a child, seconds.
-_FIRST_S = 30.0
+_FIRST_S = 120.0
 
 #: Says something, and in how many seconds at most the next word is due.
 Say = Callable[[Any, float], None]
@@ -56,7 +57,8 @@ class Child:
 
     def kill(self) -> None:
         """End it with all that it has started."""
-        os.killpg(self.process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self._status()
         self._end("it does not end")
 
@@ -73,21 +75,30 @@ class Child:
 def in_children(works: Iterator[tuple[str, Callable[[Say], None]]], jobs: int) -> Iterator[Child]:
     """Do named works in a fork each, so many at once; yield each child when it is over."""
     running: list[Child] = []
-    while True:
-        while len(running) < jobs and (work := next(works, None)) is not None:
-            running.append(_begin(*work))
-        if not running:
-            return
-        first_due_s = min(child.due_s for child in running) - time.monotonic()
-        ready = wait([child.ear for child in running], timeout=max(0.0, first_due_s))
-        for child in list(running):
-            if child.ear in ready:
-                is_over = not child.hear()
-            elif is_over := child.due_s <= time.monotonic():
-                child.kill()
-            if is_over:
+    try:
+        while True:
+            while len(running) < jobs and (work := next(works, None)) is not None:
+                running.append(_begin(*work))
+            if not running:
+                return
+            for child in _over(running):
                 running.remove(child)
                 yield child
+    finally:
+        for child in running:
+            child.kill()
+
+
+def _over(running: Sequence[Child]) -> list[Child]:
+    """Wait for a word, or until one is overdue; return the children that will say nothing more."""
+    first_due_s = min(child.due_s for child in running) - time.monotonic()
+    ready = wait([child.ear for child in running], timeout=max(0.0, first_due_s))
+    over = [child for child in running if child.ear in ready and not child.hear()]
+    for child in running:
+        if child.ear not in ready and child.due_s <= time.monotonic():
+            child.kill()
+            over.append(child)
+    return over
 
 
 def _begin(name: str, work: Callable[[Say], None]) -> Child:

@@ -78,7 +78,7 @@ def _literals(folder: Path) -> Iterator[tuple[str, str]]:
     """Yield the statements that are written in the code, by module and first words."""
     for path in sorted(folder.rglob("*.py")):
         for text in _texts(ast.parse(path.read_bytes())):
-            if changes(text):
+            if text.lstrip().startswith(_WORDS):
                 yield f"{path.stem}: {' '.join(text.split()[:3])}", text
 
 
@@ -93,11 +93,6 @@ def _texts(node: ast.AST) -> Iterator[str]:
             yield from _texts(child)
 
 
-def changes(sql: str) -> bool:
-    """Decide whether a text is one statement that may change rows, by its first word."""
-    return sql.lstrip().startswith(_WORDS)
-
-
 def mutants() -> dict[str, Mutant]:
     """Return every predicate of every statement, each taken out of it, by name."""
     return _numbered(mutant for name, script in scripts().items() for mutant in _mutants_of(name, script))
@@ -109,7 +104,7 @@ def has_predicate(sql: str) -> bool:
 
 
 def _mutants_of(name: str, script: str) -> Iterator[tuple[str, Mutant]]:
-    for statement in filter(_is_change, _statements(tokens_of(script))):
+    for statement in filter(_is_change, _statements(SQLite.Tokenizer().tokenize(script))):
         hints = list(_hints(statement))
         where = f"{name}, trigger {statement[2].text}" if _is_trigger(statement) else name
         for first, last in _predicates(statement):
@@ -117,11 +112,6 @@ def _mutants_of(name: str, script: str) -> Iterator[tuple[str, Mutant]]:
             always = (first.start, last.end + 1, f"({predicate} OR TRUE)")  # what it binds stays bound
             mutant = Mutant(script=script, mutated=_edited(script, [*hints, always]))
             yield f"{where}: {' '.join(predicate.split())}", mutant
-
-
-def tokens_of(sql: str) -> list[Token]:
-    """Return the tokens of a script, each with its place."""
-    return SQLite.Tokenizer().tokenize(sql)
 
 
 def _statements(tokens: Iterable[Token]) -> Iterator[list[Token]]:
