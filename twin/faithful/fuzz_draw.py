@@ -36,29 +36,19 @@ def draw_scenario(rng: Random, name: str) -> Scenario:
         load, more = theme(rng, load_s, names_of(groups[-1])[0])
         loads, troubles = (*loads[:2], *load), (*troubles[:2], *more)
     has_clone = any(isinstance(trouble, faults.Clone) for trouble in troubles)
+    settle_s = SETTLE_AFTER_CLONES_S if has_clone else SETTLE_S
+    goes_on_s = max(0.0, max(map(faults.over_s, troubles)) - load_s)
     return check_scenario(
         Scenario(
             name=name,
             load_s=load_s,
-            settle_s=(SETTLE_AFTER_CLONES_S if has_clone else SETTLE_S) + _outlast_s(troubles, load_s),
+            settle_s=round(settle_s + goes_on_s, 1),
             coordinator=CoordinatorPart(lease_s=rng.choice(_LEASES_S)),
             group=groups,
             load=loads,
             fault=troubles,
         )
     )
-
-
-def _outlast_s(troubles: tuple[faults.Fault, ...], load_s: float) -> float:
-    """For how long after the load something goes wrong."""
-    ends_s = (
-        trouble.at_s
-        + (trouble.times - 1) * trouble.every_s
-        + trouble.spread_s
-        + max(getattr(trouble, "for_s", 0.0), getattr(trouble, "down_s", 0.0))
-        for trouble in troubles
-    )
-    return max(0.0, round(max(ends_s, default=0.0) - load_s, 1))
 
 
 def _groups(rng: Random) -> tuple[Group, ...]:

@@ -37,7 +37,7 @@ from twin.faithful.power import Power
 from twin.faithful.producers import ASK_AGAIN_S, Producer
 from twin.faithful.witness import Witness
 from twin.faithful.world import World
-from twin.scenario.faults import Fault, PowerCut
+from twin.scenario.faults import PowerCut, over_s
 from twin.scenario.language import Group, RolloutPart, Round, Scenario, names_of, select
 
 if TYPE_CHECKING:
@@ -171,9 +171,10 @@ class Stage:
 
     def is_quiet(self) -> bool:
         """Decide whether work and trouble are over, everything has ended, and leases would have run out."""
-        over_s = LOAD_BEGINS_S + max([self.scenario.load_s, *map(_over_s, self.scenario.fault)])
+        ends_s = [over_s(fault) + PATIENCE_S for fault in self.scenario.fault]
+        quiet_s = LOAD_BEGINS_S + max([self.scenario.load_s, *ends_s])
         waits_s = min(self.scenario.coordinator.lease_s, 60.0) + 30.0
-        return not self.witness.open and self.world.now_s() > over_s + waits_s
+        return not self.witness.open and self.world.now_s() > quiet_s + waits_s
 
     def is_in_touch(self, node: Node) -> bool:
         """Decide whether nothing of what the scenario does keeps node and coordinator apart now."""
@@ -349,11 +350,6 @@ class Stage:
 
     def _cloud_mark(self, node: str, epoch: str, lane: Lane) -> int:
         return self.overseer.marks.get((node, epoch, lane), 0)
-
-
-def _over_s(fault: Fault) -> float:
-    lasts_s = getattr(fault, "for_s", 0.0) + getattr(fault, "down_s", 0.0) + PATIENCE_S
-    return fault.at_s + (fault.times - 1) * fault.every_s + fault.spread_s + lasts_s
 
 
 def _who_loses_power(scenario: Scenario) -> frozenset[str]:

@@ -182,3 +182,9 @@ Fault = (
     | Clone
     | DeviceFault
 )
+
+
+def over_s(fault: Fault) -> float:
+    """Return when a fault is over for the last time, seconds after the load begins."""
+    lasts_s = getattr(fault, "for_s", 0.0) + getattr(fault, "down_s", 0.0)
+    return fault.at_s + (fault.times - 1) * fault.every_s + fault.spread_s + lasts_s
