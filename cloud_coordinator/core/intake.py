@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from cloud_coordinator import rounds_inbox
 from cloud_coordinator.core import custody, losses, policies
 from cloud_coordinator.core.actions import Report
 from cloud_coordinator.core.turn import Turn
 from cloud_coordinator.ledger.values import DeadLetter, LedgerTask, Mark, TaskState, is_for_good
+from skerry.decoding import MALFORMED
 from skerry.errors import SpecError
 from skerry.fence import Fence
 from skerry.ids import parse_task_id
@@ -29,10 +32,17 @@ from skerry.messages import (
     StoreSalvaged,
     TaskEnded,
     TaskOffered,
+    TaskReturned,
     TaskWithdrawn,
     UpRow,
 )
 from skerry.task import check_task, is_out_of_time
+
+
+class _OfferHead(msgspec.Struct, frozen=True, kw_only=True):
+    """The part of an offer that every version can read."""
+
+    task_id: str
 
 
 def apply_rows(turn: Turn, node: str, epoch: str, lane: Lane, rows: Sequence[ReceivedRow], upto: int) -> None:
@@ -73,6 +83,18 @@ def _bury(turn: Turn, node: str, lane: Lane, received: ReceivedRow, reason: str)
     turn.ledger.add_dead_letter(letter)
     turn.count("dead_letters", node=node, reason=row.kind[:64])
     turn.act(Report("warning", f"row {row.seq} ({row.kind[:80]}) was set aside: {reason[:200]}", node))
+    if row.kind == TaskOffered.__struct_config__.tag:
+        _send_back(turn, node, bytes(row.body), reason)
+
+
+def _send_back(turn: Turn, node: str, offer: bytes, reason: str) -> None:
+    """Tell the home of an offer that cannot be taken here: it would wait for its end without an end."""
+    try:
+        task_id = parse_task_id(msgspec.json.decode(offer, type=_OfferHead).task_id)
+    except (*MALFORMED, SpecError):
+        return
+    outcome = Outcome(status="failed", error=f"the coordinator cannot take it: {reason[:500]}")
+    turn.command(node, TaskReturned(task_id=task_id, fence=Fence(), outcome=outcome), Lane.LIVE)
 
 
 def _take(turn: Turn, node: str, epoch: str, message: object) -> None:

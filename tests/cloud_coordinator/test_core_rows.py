@@ -26,6 +26,7 @@ from skerry.messages import (
     TaskEnded,
     TaskOffered,
     TaskWithdrawn,
+    row_of,
 )
 from skerry.testing import a_task
 
@@ -62,6 +63,20 @@ def test_rows_that_cannot_be_understood_are_set_aside_and_the_others_pass(fleet:
     reasons = [letter.reason for letter in fleet.ledger.dead_letters()]
     assert len(reasons) == 2
     assert any("weather.seen" in reason for reason in reasons)
+
+
+def test_an_offer_that_cannot_be_read_comes_home_with_the_reason(fleet: ModelFleet) -> None:
+    node, task_id = fleet.nodes["n1"], "e" * 32
+    kind, body = row_of(TaskOffered(task_id=task_id, task=a_task()))
+    newer = body.replace(b'"idempotent"', b'"twice_at_least"')
+    assert newer != body
+    node.last[Lane.LIVE] += 1
+    node.outbox[Lane.LIVE].append(Row(seq=node.last[Lane.LIVE], kind=kind, body=msgspec.Raw(newer)))
+    fleet.settle()
+
+    outcome = node.returned[task_id].outcome
+    assert outcome.status == "failed"
+    assert "effect" in outcome.error
 
 
 @pytest.mark.parametrize(
