@@ -20,11 +20,12 @@ HEAD = """\
 # Scenarios
 
 What ships with `skerry twin run`, what can go wrong in a scenario, and what can be expected of it beside the
-laws, which every run checks. How to write one: [Rehearse your own outage](../how-to/rehearse-your-own-outage.md).
-Faults that people met, with the scenarios and tests that show each: [promises](PROMISES).
+laws, which every run checks. To write one: [rehearse your own outage](../how-to/rehearse-your-own-outage.md).
+Which of them shows what people met, and which tests go further, is on the page about
+[promises](../explanation/promises.md#faults-that-people-met).
 
 This page is written by `tools/scenarios_page.py`.
-""".replace("PROMISES", "../explanation/promises.md#faults-that-people-met")
+"""
 WHEN = """
 ## What can go wrong
 
