@@ -18,7 +18,7 @@ SOON = {
     "no-fence-at-commit": 20,
     "once-only-tried-again": 20,
     "report-apart-from-the-end": 20,
-    "requests-not-recognised": 20,
+    "requests-not-recognised": 40,
     "running-for-ever-after-a-restart": 20,
     "trimmed-at-the-wrong-end": 20,
 }
