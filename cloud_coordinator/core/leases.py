@@ -13,6 +13,8 @@ from skerry.messages import Lane, State
 
 #: Reports in a row that must agree before a placement is taken for gone (one may overtake a row).
 ABSENCES = 2
+#: Within so many intervals a node has said what it holds.
+REPORTS = 2
 
 
 def renew(turn: Turn, node: NodeNow, state: State) -> None:
@@ -26,6 +28,20 @@ def renew(turn: Turn, node: NodeNow, state: State) -> None:
             turn.memory.queue.drop(task_id)  # it was to be placed elsewhere, had nothing been heard
         elif state.outbox == 0:
             _absent(turn, task_id)
+
+
+def taken(turn: Turn, node: NodeNow, lane: Lane, upto: int) -> None:
+    """The node has written commands down: what they placed on it is its own until it can have reported so."""
+    before = turn.ledger.head(node.record.name, lane).acked
+    reported = turn.now.plus(REPORTS * turn.limits.state_interval_s)
+    for task_id in list(node.reservations) if lane is Lane.CONTROL else ():
+        until = turn.memory.leases.get(task_id)
+        if until is None or until.since(reported) >= 0:
+            continue
+        entry = turn.ledger.task(task_id)
+        if entry is not None and before < entry.command_seq <= upto:
+            turn.memory.leases[task_id] = reported
+            turn.memory.queue.drop(task_id)
 
 
 def _absent(turn: Turn, task_id: str) -> None:

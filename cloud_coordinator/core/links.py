@@ -10,7 +10,7 @@ import zlib
 from collections import deque
 from functools import partial
 
-from cloud_coordinator.core import intake, register
+from cloud_coordinator.core import intake, leases, register
 from cloud_coordinator.core.actions import Report, Say
 from cloud_coordinator.core.turn import Limits, Memory, NodeNow, Turn
 from cloud_coordinator.ledger.port import Ledger
@@ -136,6 +136,7 @@ class Links:
                 rows = turn.ledger.commands(name, lane, after, limit=limit, limit_bytes=limit_bytes)
                 return RowsRead(lane, after, tuple(rows))
             case TrimOutbox(lane, upto):
+                leases.taken(turn, node, lane, upto)
                 turn.ledger.trim_commands(name, lane, upto)
             case ApplyRows():
                 return _apply(turn, name, action)

@@ -10,6 +10,7 @@ from cloud_coordinator.ledger.values import TaskState
 from cloud_coordinator.testing import ModelFleet, place_one, placed_on
 from skerry.fence import Fence
 from skerry.task import Constraints
+from skerry.testing import a_task
 
 
 def other(name: str) -> str:
@@ -177,3 +178,35 @@ def test_a_home_that_is_gone_finds_its_result_when_it_is_back(fleet: ModelFleet)
     fleet.settle()
 
     assert fleet.nodes["n1"].returned[task_id].outcome.status == "succeeded"
+
+
+def test_a_node_that_has_just_taken_a_task_is_given_time_to_say_so(fleet: ModelFleet) -> None:
+    for name in ("n2", "n3"):
+        fleet.cut(name)
+    task_id = fleet.offer("n1", a_task(effect="at_most_once"))
+    fleet.settle()
+    node = fleet.task(task_id).node
+    fleet.clock.advance(fleet.limits.lease_s - 1.0)
+
+    fleet.connect(node)
+    fleet.clock.advance(4.0)
+    fleet.settle()
+    assert fleet.task(task_id).state is TaskState.PLACED, "its lease ran out, but it was heard 4 s ago"
+    fleet.pass_time(2 * fleet.limits.lease_s)
+
+    assert placed_on(fleet, task_id) == node
+
+
+def test_a_node_that_takes_a_task_and_is_not_heard_again_keeps_it_no_longer(fleet: ModelFleet) -> None:
+    for name in ("n2", "n3"):
+        fleet.cut(name)
+    task_id = fleet.offer("n1", a_task(effect="at_most_once"))
+    fleet.settle()
+    node = fleet.task(task_id).node
+    fleet.clock.advance(fleet.limits.lease_s - 1.0)
+
+    fleet.connect(node)
+    fleet.cut(node)
+    fleet.pass_time(15.0)
+
+    assert fleet.task(task_id).state is TaskState.ENDED

@@ -34,6 +34,8 @@ class _Holds(msgspec.Struct, frozen=True):
     holds: tuple[str, ...] = ()
 
 
+#: What was said just now may still wait behind what was begun before.
+_IN_HAND_S = 0.1
 #: Whatever a node says is acted on within this.
 _IN_TOUCH_S = 2.0
 _read_holds = msgspec.json.Decoder(_Holds).decode
@@ -147,7 +149,7 @@ class Overseer:
         now_s = self._now_s()
         silent_s, leased_s = now_s - self._heard_s.get(node, 0.0), now_s - renewed_s
         said_s, holds = self._holds.get(node, (0.0, frozenset()))
-        if task_id in holds and now_s - said_s <= 1.5 * self._pause_s:
+        if task_id in holds and _IN_HAND_S < now_s - said_s <= 1.5 * self._pause_s:
             what = f"taken from it, though it said {now_s - said_s:.1f} s ago that it holds it"
             self._violated(6, node, what, task_id)
         elif silent_s > _IN_TOUCH_S and leased_s < self._lease_s - 3 * self._pause_s:
