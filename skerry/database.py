@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from urllib.parse import quote
 
 import apsw
@@ -43,14 +43,28 @@ _LOG_PER_INDEX = 64
 Schema = Sequence[Step | str]
 
 
-@contextmanager
-def translated(path: Path) -> Iterator[None]:
-    """Turn what SQLite raises into StorageFailed with a sentence on what to do."""
-    try:
-        yield
-    except (apsw.Error, OSError, UnicodeDecodeError) as error:
-        first = _first(error)
-        raise _told(path, first) from first
+class translated:
+    """Turns what SQLite raises into StorageFailed with a sentence on what to do.
+
+    A class, since each commit enters it several times: a generator costs three times as much.
+    """
+
+    __slots__ = ("_path",)
+
+    def __init__(self, path: Path) -> None:
+        """path: of the database."""
+        self._path = path
+
+    def __enter__(self) -> None:
+        """Begin what may raise."""
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        """Raise StorageFailed in the place of what SQLite or the system raised."""
+        if isinstance(error, apsw.Error | OSError | UnicodeDecodeError):
+            first = _first(error)
+            raise _told(self._path, first) from first
 
 
 def _first(error: Exception) -> Exception:

@@ -37,6 +37,7 @@ class SqliteRoom:
         self._ballast = Ballast(path, limits)
         self._log_tried_s = 0.0  #: when the log was last looked at, uptime
         self._now_s = 0.0  #: of the commit under way, uptime
+        self._is_small = False  #: that commit
         self._recalled: Usage | None = None  #: by which it goes, without measuring
         self._ample: Usage | None = None  #: the latest measure, when room was ample
         self._measured_s = 0.0  #: uptime
@@ -66,12 +67,12 @@ class SqliteRoom:
         written_bytes = self._gauge.written_bytes()
         if written_bytes >= self._index_upto_bytes:
             self._hold_index(written_bytes)
-        is_small = operations is not None and operations <= FEW_OPERATIONS
+        self._is_small = operations is not None and operations <= FEW_OPERATIONS
         is_new = (
             0.0 <= now.uptime_s - self._measured_s < LOOK_EVERY_S
             and written_bytes - self._measured_bytes < LOOK_AGAIN_BYTES
         )
-        self._recalled = self._ample if is_small and is_new else None
+        self._recalled = self._ample if self._is_small and is_new else None
 
     def _hold_index(self, written_bytes: int) -> None:
         """Keep the log shorter than what its index has blocks for.  Raises StorageFailed when that fails."""
@@ -90,13 +91,17 @@ class SqliteRoom:
         self._index_upto_bytes = written_bytes + max(0, index.held_bytes - COMMIT_BYTES - log_bytes)
 
     def measure(self) -> Usage:
-        """Return what is taken of the disk. Ballast given up before is taken back when there is room."""
+        """Return what is taken of the disk, which a small commit measures once while room is ample.
+
+        Ballast given up before is taken back when there is room.
+        """
         if self._recalled is not None:
             return self._recalled
         self._ballast.restore()
         usage = self._gauge.usage(self._ballast.spare_bytes())
         self._measured_s, self._measured_bytes = self._now_s, self._gauge.written_bytes()
         self._ample = usage if self._ballast.is_whole and is_ample(usage, self._limits) else None
+        self._recalled = self._ample if self._is_small else None
         self.is_short = level(usage, self._limits) >= Level.SLOWED
         return usage
 
