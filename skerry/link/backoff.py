@@ -6,6 +6,8 @@ from random import Random
 
 #: The highest ceiling while nobody is there to answer, seconds.
 UNANSWERED_CAP_S = 60.0
+#: No word of a coordinator keeps a node away for longer than by this, seconds.
+MOST_SPREAD_S = 3600.0
 #: What a try that nobody answers adds to the ceiling: about a hundredth of an outage in all.
 _UNANSWERED_GROWTH = 1.005
 
@@ -29,8 +31,8 @@ class Backoff:
         self._spread_s = 0.0
 
     def hint(self, spread_s: float) -> None:
-        """Draw no delay from less than spread_s (fleet size ÷ allowed rate); 0 forgets it."""
-        self._spread_s = max(0.0, spread_s)
+        """Draw no delay from less than spread_s (fleet size ÷ allowed rate, up to an hour); 0: forget it."""
+        self._spread_s = min(max(0.0, spread_s), MOST_SPREAD_S)
 
     def next_delay_s(self, *, was_answered: bool = True) -> float:
         """Return how long to wait before the next try, and raise the ceiling.

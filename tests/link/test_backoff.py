@@ -35,6 +35,8 @@ def test_no_delay_is_drawn_from_less_than_a_known_spread() -> None:
     assert [backoff.next_delay_s() for _ in range(5)] == [6, 6, 6, 8, 16]
     backoff.wake()
     assert backoff.next_delay_s() == 6
+    backoff.hint(1e9)
+    assert backoff.next_delay_s() == 3600
 
 
 def test_while_nobody_answers_the_ceiling_is_about_a_hundredth_of_the_outage() -> None:
