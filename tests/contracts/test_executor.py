@@ -27,7 +27,7 @@ from skerry.task import CommandSpec, OnnxSpec, Tensor
 
 #: Generous where the machine may be slow, because no test waits for these to pass.
 CHILDREN = ChildSettings(heartbeat_s=0.1, heartbeat_timeout_s=30, kill_grace_s=1, backoff_s=0.02)
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 FOR_EVER = 1 << 60  # iterations of the spin model
 
 
@@ -249,7 +249,7 @@ def test_a_child_that_hangs_is_found_by_its_silence(kit: Kit) -> None:
         assert "no heartbeat" in report.error
         assert not executor.device.usable
 
-    play(kit.executor(heartbeat_timeout_s=1.0), scenario)
+    play(kit.executor(heartbeat_timeout_s=2.0), scenario)
 
 
 def test_stop_ends_what_runs_and_leaves_no_process(kit: Kit) -> None:
