@@ -9,23 +9,26 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
 
 from cloud_coordinator.core import events as happened
-from cloud_coordinator.core.actions import Action
+from cloud_coordinator.core.actions import Action, Say
 from cloud_coordinator.core.core import CoordinatorCore
 from cloud_coordinator.ledger.sqlite import SqliteLedger
 from cloud_coordinator.ledger.values import LedgerTask, Mark, Placement, TaskState
 from cloud_coordinator.rollout.book import ROLLOUT
 from cloud_coordinator.runtime import Runtime
 from skerry.link.wire import KINDS
-from skerry.messages import Birth, Lane, Presence, State, StreamBatch
+from skerry.messages import Birth, Lane, Presence, State, StateAck, StreamBatch
 from skerry.node import NodeRecord
 
 _BIRTH, _PRESENCE, _STATE, _ROWS = KINDS[Birth], KINDS[Presence], KINDS[State], KINDS[StreamBatch]
+_STATE_ACK = KINDS[StateAck]
 Violated = Callable[[int, str, str, str], None]
+_Job = Callable[[CoordinatorCore], list[Action]]
 
 
 class _Holds(msgspec.Struct, frozen=True):
@@ -83,16 +86,20 @@ class Overseer:
             return
         is_back = event.node in self._heard_s
         self._heard_s[event.node] = self._now_s()
-        if event.kind == _STATE:
-            holds = _read_holds(event.body).holds
-            self._holds[event.node] = (self._now_s(), frozenset(holds))
-            for task_id in holds:
-                if task_id in self._placed and self._placed[task_id].node == event.node:
-                    self._renewed_s[task_id] = self._now_s()
-        elif event.kind == _BIRTH and is_back:
+        if event.kind == _BIRTH and is_back:
             self._returned(event.node)
-        elif event.kind == _ROWS:
-            self._holds.pop(event.node, None)  # they may say that it has let go of something
+
+    def taken_up(self, node: str, report: bytes) -> None:
+        """The coordinator has answered a node's report: the leases it names count from now."""
+        holds = _read_holds(report).holds
+        self._holds[node] = (self._now_s(), frozenset(holds))
+        for task_id in holds:
+            if task_id in self._placed and self._placed[task_id].node == node:
+                self._renewed_s[task_id] = self._now_s()
+
+    def rows_come(self, node: str) -> None:
+        """Rows of a node are taken: they may say that it has let go of something."""
+        self._holds.pop(node, None)
 
     def task_written(self, task: LedgerTask) -> None:
         """The ledger holds this of a task now: whoever lost it must have been silent long enough."""
@@ -211,19 +218,30 @@ class WatchedRuntime(Runtime):
         self.overseer.heard(event)
         super().post(event)
 
-    def _job(self, event: happened.Event) -> Callable[[CoordinatorCore], list[Action]]:
-        """See Runtime; looks whether a good-bye closes a session that is newer than it."""
+    def _job(self, event: happened.Event) -> _Job:
+        """See Runtime; looks what becomes of reports, rows and good-byes."""
         job = super()._job(event)
-        if not isinstance(event, happened.Heard) or event.kind != _PRESENCE:
+        if not isinstance(event, happened.Heard):
             return job
+        looks = {_PRESENCE: self._at_good_bye, _STATE: self._at_report, _ROWS: self._at_rows}
+        look = looks.get(event.kind)
+        return job if look is None else partial(look, event, job)
 
-        def watched(core: CoordinatorCore) -> list[Action]:
-            record = core.node(event.node)
-            was_open = core.is_open(event.node)
-            actions = job(core)
-            said = msgspec.json.decode(event.body, type=Presence)
-            if record and was_open and said.session < record.session and not core.is_open(event.node):
-                self.overseer.closed_by_an_old_one(event.node, said.session, record.session)
-            return actions
+    def _at_rows(self, event: happened.Heard, job: _Job, core: CoordinatorCore) -> list[Action]:
+        self.overseer.rows_come(event.node)
+        return job(core)
 
-        return watched
+    def _at_report(self, event: happened.Heard, job: _Job, core: CoordinatorCore) -> list[Action]:
+        actions = job(core)
+        if any(isinstance(action, Say) and action.kind == _STATE_ACK for action in actions):
+            self.overseer.taken_up(event.node, event.body)
+        return actions
+
+    def _at_good_bye(self, event: happened.Heard, job: _Job, core: CoordinatorCore) -> list[Action]:
+        """Look whether it closes a session that is newer than it."""
+        record, was_open = core.node(event.node), core.is_open(event.node)
+        actions = job(core)
+        said = msgspec.json.decode(event.body, type=Presence)
+        if record and was_open and said.session < record.session and not core.is_open(event.node):
+            self.overseer.closed_by_an_old_one(event.node, said.session, record.session)
+        return actions
