@@ -6,6 +6,7 @@ that fails. Everything is loaded once; each mutant is tried in a fork. Knows no 
 
 from __future__ import annotations
 
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -141,7 +142,8 @@ class Hunt:
 
 def _words_of(report: pytest.TestReport) -> str:
     crash = getattr(report.longrepr, "reprcrash", None)
-    return str(crash.message if crash else report.longrepr).strip().partition("\n")[0][:200]
+    words = str(crash.message if crash else report.longrepr).strip().partition("\n")[0]
+    return words.replace(tempfile.gettempdir(), "…")[:200]
 
 
 def _fuzz() -> str:
