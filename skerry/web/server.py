@@ -18,6 +18,9 @@ from skerry.web.listeners import BACKLOG, Bound, bind
 
 log = logging.getLogger(__name__)
 
+#: How long the rest of a body that was refused is still read, so that its sender reads the answer.
+LINGER_S = 2.0
+
 
 class Server:
     """A running application. addresses: what to tell people, `unix:<path>` or `http(s)://host:port`."""
@@ -75,7 +78,13 @@ async def serve(
         for bound in bounds:
             _undo(bound)
         raise
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=grace_s, handle_signals=False)
+    runner = web.AppRunner(
+        app,
+        access_log=None,
+        shutdown_timeout=grace_s,
+        handle_signals=False,
+        lingering_time=min(grace_s, LINGER_S),
+    )
     await runner.setup()
     assert runner.server is not None
     door = app[DOOR]
