@@ -8,19 +8,23 @@ import pytest
 
 from tests.twin.planting import PATCHES, apply_patch, copy_product, search
 
-#: Found soon enough for every run of the tests, in so many scenarios at most; the others take minutes.
+#: Found soon enough for every run of the tests: with which seed, in so many scenarios at most. With seed 1
+#: all are found, in 35 at most (`python -m tests.chaos.fuzz`).
 SOON = {
-    "acknowledged-before-commit": 3,
-    "acknowledged-by-the-socket": 3,
-    "attempt-under-an-old-fence": 20,
-    "leases-by-the-wall-clock": 20,
-    "mark-moved-though-nothing-was-applied": 10,
-    "no-fence-at-commit": 20,
-    "once-only-tried-again": 20,
-    "report-apart-from-the-end": 20,
-    "requests-not-recognised": 40,
-    "running-for-ever-after-a-restart": 20,
-    "trimmed-at-the-wrong-end": 20,
+    "acknowledged-before-commit": (1, 3),
+    "acknowledged-by-the-socket": (1, 3),
+    "attempt-under-an-old-fence": (2, 4),
+    "expired-by-the-wall-clock": (1, 5),
+    "inbox-mark-apart-from-its-rows": (4, 4),
+    "leases-by-the-wall-clock": (1, 5),
+    "mark-moved-though-nothing-was-applied": (1, 5),
+    "no-fence-at-commit": (1, 15),
+    "old-session-closes-the-newer": (3, 3),
+    "once-only-tried-again": (4, 4),
+    "report-apart-from-the-end": (4, 4),
+    "requests-not-recognised": (4, 4),
+    "running-for-ever-after-a-restart": (2, 4),
+    "taken-from-a-node-that-is-cut-off": (1, 6),
 }
 
 
@@ -41,7 +45,8 @@ def test_the_search_finds_a_planted_bug(
     copy = copy_product(tmp_path / "product")
     assert apply_patch(patch, copy) == ""
 
-    found = search(copy, most=SOON[patch.stem], seconds=240, seed=1)
+    seed, most = SOON[patch.stem]
+    found = search(copy, most=most, seconds=240, seed=seed)
 
     assert found["find"] is not None
     with capsys.disabled():

@@ -25,6 +25,7 @@ from twin.scenario.language import select
 Ends = Callable[[], None]
 #: A kill "in a commit" falls on one of the next so many.
 SOME_COMMITS = 6
+ASKS_AGAIN_S = 5.0
 #: Both ends of a connection notice that the other is silent: MQTT 5, 3.1.2.10 (one and a half intervals).
 NOTICED_S = 1.5 * MqttSettings().keepalive_s
 
@@ -161,9 +162,18 @@ def _clone(stage: Stage, node: Node) -> Ends:
 
     def end() -> None:
         clone.kill()
-        stage.cloud.tell(NodeReleased(node.name))  # the operator has looked into it
+        _release(stage, node)
 
     return end
+
+
+def _release(stage: Stage, node: Node) -> None:
+    """The operator has looked into it, and asks until it is done: the coordinator may be down just then."""
+    ledger = stage.cloud.ledger if stage.cloud.runtime is not None else None
+    record = ledger.node(node.name) if ledger is not None else None
+    stage.cloud.tell(NodeReleased(node.name))
+    if record is None or record.status == "quarantined":
+        stage.world.at(stage.world.now_s() + ASKS_AGAIN_S, lambda: _release(stage, node))
 
 
 def _wire(stage: Stage, fault: faults.Wire) -> Ends:
