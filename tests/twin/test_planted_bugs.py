@@ -38,6 +38,13 @@ def test_every_planted_bug_still_fits_the_product(patch: Path, untouched: Path) 
     assert apply_patch(patch, untouched, only_check=True) == ""
 
 
+@pytest.mark.parametrize("seed", sorted({seed for seed, _ in SOON.values()}))
+def test_where_bugs_are_found_the_product_as_it_is_has_none(seed: int, untouched: Path) -> None:
+    most = max(most for each, most in SOON.values() if each == seed)
+
+    assert search(untouched, most=most, seconds=240, seed=seed)["find"] is None
+
+
 @pytest.mark.parametrize("patch", [p for p in PATCHES if p.stem in SOON], ids=lambda patch: patch.stem)
 def test_the_search_finds_a_planted_bug(
     patch: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
