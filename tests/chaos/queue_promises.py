@@ -1,7 +1,8 @@
 """What the owners of a queue said that they had been told, and the comparison of the store with it.
 
-Exact for every task that the store still holds, and for every one that was not known to have ended: ended
-tasks are pruned in the end, and are then forgotten here too. Knows nothing of processes.
+Exact for every task that the store still holds. Ended tasks are pruned in the end, also such whose end no
+owner lived to tell: of each that is not there any more, the store must remember that it ended. Knows nothing
+of processes.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from skerry.clock import Instant
 from skerry.ids import TaskId
 from skerry.messages import Lane, Row, TaskEnded
+from skerry.testing import a_task
+from task_queue.operations import Enqueue, Enqueued
 from task_queue.store import Store, TaskFilter, TaskRecord
 from task_queue.task import FINAL, State
 from task_queue.testing import check_invariants
@@ -99,12 +103,11 @@ class Promises:
             self._reported.add(task_id)
             self.reported += 1
 
-    def compare(self, store: Store, *, with_invariants: bool) -> None:
-        """Hold the store against every fact, task by task."""
+    def compare(self, store: Store, now: Instant, *, with_invariants: bool) -> None:
+        """Hold the store against every fact, task by task.  now: of the store's clock."""
         records = {record.task_id: record for record in store.find(TaskFilter(limit=1_000_000))}
         rows = store.outbox(Lane.BACKLOG, self._delivered, limit=1_000_000, limit_bytes=1 << 30)
-        for task_id in self._open - set(records):
-            self._violation(f"{task_id} was accepted and is lost")
+        self._look_for(store, now, (self._open | self._ended.keys()) - set(records))
         for record in records.values():
             self._compare_one(record)
         self._compare_reports(records, rows)
@@ -113,6 +116,16 @@ class Promises:
         if with_invariants:
             check_invariants(store)
         self._forget(set(records))
+
+    def _look_for(self, store: Store, now: Instant, missing: set[str]) -> None:
+        """Ask for each missing task once more: the store recognises one that had ended, and no lost one."""
+        asked = sorted(TaskId(task_id) for task_id in missing)
+        answers = store.apply([Enqueue(task_id=each, task=a_task()) for each in asked], now=now)
+        for task_id, answer in zip(asked, answers, strict=True):
+            if answer != Enqueued(task_id=task_id, is_new=False):
+                self._violation(f"{task_id} was accepted and is lost")
+        self._open -= missing
+        self._gone |= missing
 
     def _compare_one(self, record: TaskRecord) -> None:
         task_id, now = record.task_id, (record.state, str(record.fence))
@@ -139,8 +152,7 @@ class Promises:
             self._violation(f"the end of {task_id} is reported, and it has not ended")
 
     def _forget(self, kept: set[str]) -> None:
-        """Drop what the store has pruned: it was known to have ended."""
-        self._gone |= self._ended.keys() - kept
+        """Drop what the store has pruned."""
         self._ended = {task_id: end for task_id, end in self._ended.items() if task_id in kept}
         self._fences = {task_id: fences for task_id, fences in self._fences.items() if task_id in kept}
         recent = {seq: task_id for seq, task_id in self._reports.items() if seq > self._delivered - 2000}

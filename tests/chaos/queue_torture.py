@@ -133,7 +133,7 @@ def look(path: Path, promises: Promises, *, closely: bool) -> None:
         clock = SystemClock()
         store = SqliteStore.open(path, now=clock.now(), wall_s=clock.wall_s, limits=LIMITS)
         try:
-            promises.compare(store, with_invariants=closely)
+            promises.compare(store, clock.now(), with_invariants=closely)
         finally:
             store.close()
 
