@@ -175,6 +175,8 @@ class Uplink:
         self._perform(self._link.farewell())
         await asyncio.sleep(0)
         await asyncio.to_thread(self._transport.stop)
+        if self._ticker is not None:
+            self._ticker.cancel()  # a look that was under way has set it once more
         for job in self._jobs:
             job.cancel()
         await asyncio.gather(*self._jobs, return_exceptions=True)
@@ -378,7 +380,10 @@ class Uplink:
             self._ticked()
 
     async def _tick_with_state(self) -> None:
-        await self._see_state()
+        try:
+            await self._see_state()
+        except QueueError as error:
+            log.warning("what this node does now cannot be read, and will be tried again: %s", error)
         self._ticked()
 
     def _ticked(self) -> None:

@@ -237,7 +237,7 @@ class EdgeLink:
             return [Alarm(ahead)]
         self._phase = Phase.WELCOMED
         self._birth = msgspec.structs.replace(self._birth, term=max(self._birth.term, welcome.term))
-        self._birth_due = None
+        self._birth_due = self._quiet_until = None  # whatever was asked before: it has answered now
         self._state_interval_s = max(0.1, welcome.state_interval_s)
         self._state_sent_at = None
         forgotten = self._rows_forgotten(welcome)
