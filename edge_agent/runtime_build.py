@@ -161,10 +161,13 @@ def _identity(settings: AgentSettings) -> tuple[Enrolment | None, PrivateKey | N
 
 def _mend_password(path: Path, password: str) -> None:
     """Write the broker's password again where its file is gone or blank; one that people changed stays."""
-    is_there = path.exists() and path.read_bytes().strip(b"\0\n")
-    if password and not is_there:
-        log.warning("%s is gone or blank: it is written again", path)
-        write_whole(path, f"{password}\n".encode())
+    try:
+        is_there = path.exists() and path.read_bytes().strip(b"\0\n")
+        if password and not is_there:
+            log.warning("%s is gone or blank: it is written again", path)
+            write_whole(path, f"{password}\n".encode())
+    except OSError as error:  # who needs it will say what hinders
+        log.warning("%s was not looked after: %s", path, error.strerror)
 
 
 def _facts(settings: AgentSettings, enrolment: Enrolment | None, inventory: Inventory) -> Facts:

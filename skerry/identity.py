@@ -8,7 +8,9 @@ The key is made where it is used and never leaves; no private byte reaches a rep
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
+import os
 import stat
 from collections.abc import Callable
 from functools import lru_cache
@@ -165,10 +167,27 @@ def _read_either(path: Path, read: Callable[[Path], _T]) -> _T:
 def _make_alike(source: Path, target: Path) -> None:
     try:
         content = source.read_bytes()
-        if not target.exists() or target.read_bytes() != content:
-            write_whole(target, content)
+        if _content(target) == content:
+            return
+        write_whole(target, content)
+        if os.geteuid() == 0:  # a command that root runs: the agent must be able to read it afterwards
+            owner = source.stat()
+            os.chown(target, owner.st_uid, owner.st_gid)
     except OSError as error:  # it is known who this is: enough to go on
         log.warning("%s was not written: %s", target, error.strerror)
+
+
+def _content(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return None
+
+
+def _unreadable(what: str, path: Path, error: OSError) -> IdentityError:
+    """Return what to raise: what the disk cannot read is damaged, what is forbidden is not."""
+    kind = _Damaged if error.errno == errno.EIO else IdentityError
+    return kind(f"the {what} {path} cannot be read: {error.strerror}")
 
 
 def _read_enrolment(path: Path) -> Enrolment:
@@ -182,7 +201,7 @@ def _read_enrolment(path: Path) -> Enrolment:
             " `skerry enrol` again: the node's key and its tasks stay as they are"
         ) from error
     except OSError as error:
-        raise IdentityError(f"the enrolment {path} cannot be read: {error.strerror}") from error
+        raise _unreadable("enrolment", path, error) from error
 
 
 @lru_cache(maxsize=4096)
@@ -203,7 +222,7 @@ def _read_key(path: Path) -> Ed25519PrivateKey:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise IdentityError(f"the key {path} cannot be read: {error.strerror}") from error
+        raise _unreadable("key", path, error) from error
     if mode & 0o077:
         raise IdentityError(f"the key {path} can be read by others (mode {mode:04o}); run: chmod 600 {path}")
     try:
