@@ -6,6 +6,7 @@ first router nobody here can see.
 
 from __future__ import annotations
 
+import errno
 import logging
 import socket
 import struct
@@ -65,8 +66,11 @@ class NetworkWatch:
             return self._socket.recv(65536)
         except BlockingIOError:
             return None
-        except OSError:  # ENOBUFS: the kernel dropped some
-            return b""
+        except OSError as error:
+            if error.errno == errno.ENOBUFS:  # the kernel dropped some
+                return b""
+            self.close()  # an error that stays would be read without end
+            return None
 
 
 def _listening() -> socket.socket:
