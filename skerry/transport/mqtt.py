@@ -71,6 +71,7 @@ class MqttTransport:
         self._in_flight = MAX_IN_FLIGHT
         self._said = ""
         self._rests_until_s = 0.0
+        self._refused_until_s = 0.0  # a network that comes back does not change a refusal
 
     def start(self, listener: Listener) -> None:
         """Begin connecting; call it on the event loop that shall hear the listener's calls."""
@@ -147,7 +148,7 @@ class MqttTransport:
             if watch.has_come_up():
                 self._backoff.wake()
                 soon_s = _boottime_s() + self._backoff.next_delay_s(was_answered=False)
-                due_s = min(due_s, max(soon_s, self._rests_until_s))
+                due_s = min(due_s, max(soon_s, self._rests_until_s, self._refused_until_s))
         self._woken.clear()
 
     def _try_once(self) -> float:
@@ -191,6 +192,7 @@ class MqttTransport:
     def _delay_s(self, session: Session) -> float:
         delay_s = self._backoff.next_delay_s(was_answered=session.was_answered)
         floor_s = SLOW_REASONS.get(session.reason_code, 0.0)
+        self._refused_until_s = _boottime_s() + min(self._settings.backoff_cap_s, floor_s)
         if floor_s:
             delay_s = min(self._settings.backoff_cap_s, floor_s + delay_s)
         return max(delay_s, self._rests_until_s - _boottime_s())
