@@ -184,6 +184,17 @@ def test_a_whole_fleet_that_is_asked_for_its_births_says_them_over_the_time_it_i
     assert max(born_s) > 30
 
 
+def test_a_welcome_ends_a_pause_so_that_the_next_birth_that_is_asked_for_is_said() -> None:
+    edge = an_edge()
+    edge.handle(LinkUp(), T0)
+    edge.handle(received(Hint(must_be_born=True, spread_s=40)), T0.plus(1))  # it crossed with the birth
+    edge.handle(a_welcome(), T0.plus(2))
+
+    actions = edge.handle(received(Hint(must_be_born=True)), T0.plus(10))
+
+    assert len(sent(Leaf.BIRTH, actions)) == 1
+
+
 def test_a_hint_says_why_and_another_boots_is_not_ours() -> None:
     edge = a_welcomed_edge()
 
