@@ -81,7 +81,7 @@ def _rules_directory(settings: CoordinatorSettings) -> Path | None:
 
 
 def _assemble(settings: CoordinatorSettings, guard: Guard, clock: Clock) -> Office:
-    key = PrivateKey.load_or_create(settings.key_path)
+    key = PrivateKey.load_or_create(settings.key_path, is_kept_twice=True)
     blobs = BlobStore(settings.data_path / "blobs", settings.content.quota_bytes, clock=clock)
     transport = make_transport(settings.mqtt, client_id=f"skerry-{settings.fleet}-{COORDINATOR}")
     ledger = SqliteLedger(settings.data_path / "ledger.db")

@@ -38,7 +38,7 @@ def enrol(
     taken_apart = parse_token(token)
     name = check_node_name(node or settings.node.name or default_node_name())
     with DirectoryLock(settings.home):
-        key = PrivateKey.load_or_create(settings.key_path)
+        key = PrivateKey.load_or_create(settings.key_path, is_kept_twice=True)
         request = sign_request(
             key,
             taken_apart,

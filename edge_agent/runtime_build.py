@@ -156,7 +156,7 @@ def _identity(settings: AgentSettings) -> tuple[Enrolment | None, PrivateKey | N
     if name and name != enrolment.node:
         log.warning("node.name is %r in the settings; this machine is enrolled as %r", name, enrolment.node)
     _mend_password(settings.password_path, enrolment.broker_password)
-    return enrolment, PrivateKey.load_or_create(settings.key_path)
+    return enrolment, PrivateKey.load_or_create(settings.key_path, is_kept_twice=True)
 
 
 def _mend_password(path: Path, password: str) -> None:

@@ -13,7 +13,7 @@ import logging
 import os
 import stat
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -50,20 +50,23 @@ class PrivateKey:
         return cls(Ed25519PrivateKey.generate())
 
     @classmethod
-    def load_or_create(cls, path: Path) -> PrivateKey:
+    def load_or_create(cls, path: Path, *, is_kept_twice: bool = False) -> PrivateKey:
         """Return the key at path (PEM, mode 0600), making it and its directory when there is none.
+
+        is_kept_twice: beside a copy, as a service keeps its own; whoever wants a new key removes both.
 
         Raises IdentityError when file and copy are damaged, or the file is readable by others or cannot be
         written. Without a whole copy a damaged file is left alone: the fleet knows this process by it.
         """
+        read = partial(_read_either, read=_read_key) if is_kept_twice else _read_key
         try:
-            return cls(_read_either(path, _read_key))
+            return cls(read(path))
         except FileNotFoundError:
             pass
         try:
             make_directory(path.parent)
             write_whole(path, _pem(Ed25519PrivateKey.generate()), replace=False)
-            return cls(_read_either(path, _read_key))
+            return cls(read(path))
         except OSError as error:
             raise IdentityError(f"the key {path} cannot be written: {error.strerror}") from error
 
@@ -155,8 +158,10 @@ def _read_either(path: Path, read: Callable[[Path], _T]) -> _T:
     except (FileNotFoundError, _Damaged) as error:
         try:
             value = read(copy)
-        except (FileNotFoundError, _Damaged):
+        except FileNotFoundError:
             raise error from None
+        except _Damaged as worse:
+            raise (error if isinstance(error, _Damaged) else worse) from None
         log.error("%s is gone or damaged: its copy takes its place", path)
         _make_alike(copy, path)
     else:

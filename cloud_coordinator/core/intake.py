@@ -6,6 +6,7 @@ Owns the rule of commitment: an end counts only under the exact placement that i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal
 
 import msgspec
 
@@ -43,6 +44,7 @@ class _OfferHead(msgspec.Struct, frozen=True, kw_only=True):
     """The part of an offer that every version can read."""
 
     task_id: str
+    is_again: bool = False
 
 
 def apply_rows(turn: Turn, node: str, epoch: str, lane: Lane, rows: Sequence[ReceivedRow], upto: int) -> None:
@@ -90,11 +92,14 @@ def _bury(turn: Turn, node: str, lane: Lane, received: ReceivedRow, reason: str)
 def _send_back(turn: Turn, node: str, offer: bytes, reason: str) -> None:
     """Tell the home of an offer that cannot be taken here: it would wait for its end without an end."""
     try:
-        task_id = parse_task_id(msgspec.json.decode(offer, type=_OfferHead).task_id)
+        head = msgspec.json.decode(offer, type=_OfferHead)
+        task_id = parse_task_id(head.task_id)
     except (*MALFORMED, SpecError):
         return
-    outcome = Outcome(status="failed", error=f"the coordinator cannot take it: {reason[:500]}")
-    turn.command(node, TaskReturned(task_id=task_id, fence=Fence(), outcome=outcome), Lane.LIVE)
+    # What is offered again may have been run for a ledger that is gone.
+    status: Literal["unknown", "failed"] = "unknown" if head.is_again else "failed"
+    outcome = Outcome(status=status, error=f"the coordinator cannot take it: {reason[:500]}")
+    turn.command(node, TaskReturned(task_id=task_id, fence=Fence((turn.term, 1)), outcome=outcome), Lane.LIVE)
 
 
 def _take(turn: Turn, node: str, epoch: str, message: object) -> None:

@@ -32,6 +32,8 @@ log = logging.getLogger("skerry.transport")
 SLOW_REASONS = {0x86: 60.0, 0x87: 60.0, 0x8A: 60.0, 0x8E: 15.0}
 #: Between two looks whether the network has come back, seconds.
 LOOK_S = 0.5
+#: News of the network shortens the wait this often at most: some machines gain addresses all the time.
+NEWS_EVERY_S = 30.0
 _JOIN_S = 1.0
 
 
@@ -71,6 +73,7 @@ class MqttTransport:
         self._in_flight = MAX_IN_FLIGHT
         self._said = ""
         self._rests_until_s = 0.0
+        self._heeds_after_s = 0.0  #: when news of the network counts again
         self._refused_until_s = 0.0  # a network that comes back does not change a refusal
 
     def start(self, listener: Listener) -> None:
@@ -145,7 +148,8 @@ class MqttTransport:
         while not self._stopping.is_set() and (left_s := due_s - _boottime_s()) > 0:
             if self._woken.wait(min(left_s, LOOK_S)):
                 break
-            if watch.has_come_up():
+            if watch.has_come_up() and _boottime_s() >= self._heeds_after_s:
+                self._heeds_after_s = _boottime_s() + NEWS_EVERY_S
                 self._backoff.wake()
                 soon_s = _boottime_s() + self._backoff.next_delay_s(was_answered=False)
                 due_s = min(due_s, max(soon_s, self._rests_until_s, self._refused_until_s))

@@ -64,7 +64,7 @@ class Session:
         self.filters = filters
         self.in_flight = in_flight
         self.must_retry = False  #: in_flight was too high for this broker; nothing is wrong
-        self.was_answered = False  #: there was a broker, whatever it said
+        self.was_answered = False  #: somebody took the connection, whatever came of it
         self.was_up = False
         self.reason = ""
         self.reason_code = 0
@@ -74,6 +74,7 @@ class Session:
         try:
             self._prepare()
             self._client.reconnect()
+            self.was_answered = True  # whoever took the connection bears its cost, also when no more is said
             self._stay(stopping)
         except (OSError, ValueError) as error:
             self.was_answered = self.was_answered or isinstance(error, ssl.SSLError)

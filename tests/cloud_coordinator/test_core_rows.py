@@ -65,9 +65,12 @@ def test_rows_that_cannot_be_understood_are_set_aside_and_the_others_pass(fleet:
     assert any("weather.seen" in reason for reason in reasons)
 
 
-def test_an_offer_that_cannot_be_read_comes_home_with_the_reason(fleet: ModelFleet) -> None:
+@pytest.mark.parametrize(("is_again", "status"), [(False, "failed"), (True, "unknown")])
+def test_an_offer_that_cannot_be_read_comes_home_with_the_reason(
+    fleet: ModelFleet, is_again: bool, status: str
+) -> None:
     node, task_id = fleet.nodes["n1"], "e" * 32
-    kind, body = row_of(TaskOffered(task_id=task_id, task=a_task()))
+    kind, body = row_of(TaskOffered(task_id=task_id, task=a_task(), is_again=is_again))
     newer = body.replace(b'"idempotent"', b'"twice_at_least"')
     assert newer != body
     node.last[Lane.LIVE] += 1
@@ -75,7 +78,7 @@ def test_an_offer_that_cannot_be_read_comes_home_with_the_reason(fleet: ModelFle
     fleet.settle()
 
     outcome = node.returned[task_id].outcome
-    assert outcome.status == "failed"
+    assert outcome.status == status
     assert "effect" in outcome.error
 
 

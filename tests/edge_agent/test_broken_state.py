@@ -50,7 +50,7 @@ def settings(agent_settings: AgentSettings, run_agent: RunAgent) -> AgentSetting
     """An enrolled agent that has lived for a moment."""
     training = TrainingSettings(enabled=True, python=sys.executable)
     settings = msgspec.structs.replace(agent_settings, training=training)
-    PrivateKey.load_or_create(settings.key_path)
+    PrivateKey.load_or_create(settings.key_path, is_kept_twice=True)
     ENROLMENT.save(settings.enrolment_path)
     settings.password_path.write_text("a word\n")
 
@@ -68,7 +68,7 @@ def test_it_starts_as_the_node_that_it_was(
 ) -> None:
     home = settings.home
     files = sorted(path.relative_to(home) for path in home.rglob("*") if path.is_file())
-    public = PrivateKey.load_or_create(settings.key_path).public_hex
+    public = PrivateKey.load_or_create(settings.key_path, is_kept_twice=True).public_hex
     assert len(files) >= 8
 
     for file in files:

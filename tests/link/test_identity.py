@@ -6,6 +6,7 @@ import os
 import pickle
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -29,8 +30,8 @@ ENROLMENT = Enrolment(
 def test_a_key_is_made_once_and_private_to_its_owner(tmp_path: Path) -> None:
     path = tmp_path / "state" / "node.key"
 
-    made = PrivateKey.load_or_create(path)
-    again = PrivateKey.load_or_create(path)
+    made = PrivateKey.load_or_create(path, is_kept_twice=True)
+    again = PrivateKey.load_or_create(path, is_kept_twice=True)
 
     assert again.public_hex == made.public_hex
     assert path.stat().st_mode & 0o777 == 0o600
@@ -40,9 +41,10 @@ def test_a_key_is_made_once_and_private_to_its_owner(tmp_path: Path) -> None:
 
 def test_makers_that_race_agree_on_one_key(tmp_path: Path) -> None:
     path = tmp_path / "node.key"
+    make = partial(PrivateKey.load_or_create, is_kept_twice=True)
 
     with ThreadPoolExecutor(8) as pool:
-        keys = set(pool.map(lambda _: PrivateKey.load_or_create(path).public_hex, range(32)))
+        keys = set(pool.map(lambda _: make(path).public_hex, range(32)))
 
     assert len(keys) == 1
     assert sorted(os.listdir(tmp_path)) == ["node.key", "node.key.copy"]
@@ -83,17 +85,34 @@ def test_whatever_becomes_of_one_file_it_is_who_it_was_and_both_are_whole_again(
     tmp_path: Path, name: str, damage: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:
     key_path, enrolment_path = tmp_path / "node.key", tmp_path / "enrolment.json"
-    public = PrivateKey.load_or_create(key_path).public_hex
+    public = PrivateKey.load_or_create(key_path, is_kept_twice=True).public_hex
     ENROLMENT.save(enrolment_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
 
     damage(tmp_path / name)
 
     for _ in range(2):  # the second time nothing is amiss
-        assert PrivateKey.load_or_create(key_path).public_hex == public
+        assert PrivateKey.load_or_create(key_path, is_kept_twice=True).public_hex == public
         assert Enrolment.load(enrolment_path) == ENROLMENT
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     assert caplog.text.count("its copy takes its place") == (not name.endswith(".copy"))
+
+
+def test_a_key_that_is_gone_is_not_made_anew_over_a_damaged_copy(tmp_path: Path) -> None:
+    path = tmp_path / "node.key"
+    PrivateKey.load_or_create(path, is_kept_twice=True)
+    gone(path)
+    zeros(tmp_path / "node.key.copy")
+
+    with pytest.raises(IdentityError, match="damaged"):
+        PrivateKey.load_or_create(path, is_kept_twice=True)
+    assert not path.exists()
+
+
+def test_a_user_s_own_key_gets_no_copy_beside_it(tmp_path: Path) -> None:
+    PrivateKey.load_or_create(tmp_path / "signing.pem")
+
+    assert [path.name for path in tmp_path.iterdir()] == ["signing.pem"]
 
 
 def test_a_key_that_others_can_read_is_not_used(tmp_path: Path) -> None:

@@ -105,14 +105,6 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         finally:
             asyncio._set_running_loop(None)
 
-    def run_until_done(self, job: Coroutine[Any, Any, _T]) -> _T:
-        """Run a job that needs no time to its end.  Raises RuntimeError when it waits for something."""
-        task = self.run_inside(lambda: self.create_task(job))
-        self.turn()
-        if not task.done():
-            raise RuntimeError(f"{task} waits for the virtual clock")
-        return task.result()
-
     def close(self) -> None:
         """End the process without a word: nothing of it runs any more."""
         self._is_closed = True

@@ -73,10 +73,6 @@ class Machine:
         """Step the wall clock, as a time server or an operator does."""
         self._wall_error_s += seconds
 
-    def set_wall(self, wall_s: float) -> None:
-        """Set the wall clock."""
-        self._wall_error_s = wall_s - self._true_wall_s()
-
     def set_right(self) -> None:
         """Let the wall clock be right again."""
         self._wall_error_s = 0.0
