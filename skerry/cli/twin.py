@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 import time
 from collections.abc import Callable
@@ -33,6 +34,12 @@ app = typer.Typer(
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 Seed = Annotated[int, typer.Option(help="Decides every draw: the same seed, the same run.")]
+
+
+@app.callback()
+def stop_in_order() -> None:
+    """Take SIGTERM for Ctrl-C: what a run has put on the disk goes with it."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @app.command("list")

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import msgspec
+import psutil
 import pytest
 
 from skerry.errors import SpecError
@@ -94,3 +100,32 @@ def test_seed_and_number_of_processes_decide_a_run(report: Report, tmp_path: Pat
 def test_a_scenario_with_expectations_is_left_to_one_process() -> None:
     with pytest.raises(SpecError, match="--jobs"):
         run_in_shards(find("outage-at-a-high-rate"), 1, 2)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize(("how", "leaves"), [(signal.SIGTERM, 0), (signal.SIGKILL, 1)])
+def test_a_run_that_is_stopped_leaves_no_worker_behind_nor_its_files_unless_it_is_killed(
+    tmp_path: Path, how: signal.Signals, leaves: int
+) -> None:
+    command = [sys.executable, "-m", "skerry.cli", "twin", "run", "outage-2h", "--jobs", "2"]
+    said = tmp_path / "said"
+    home = tmp_path / "home"
+    home.mkdir()
+    with said.open("wb") as file:
+        run = subprocess.Popen(
+            command, env={**os.environ, "TMPDIR": str(home)}, stdout=file, stderr=subprocess.STDOUT
+        )
+    deadline = time.monotonic() + 60
+    while not list(home.glob("*/worker-*/*")):
+        assert run.poll() is None, said.read_text()
+        assert time.monotonic() < deadline, "no worker comes up"
+        time.sleep(0.05)  # another process gets under way; polled with a deadline
+    family = psutil.Process(run.pid).children(recursive=True)
+    assert len(family) >= 2
+
+    run.send_signal(how)
+    run.wait(60)
+
+    assert psutil.wait_procs(family, timeout=60)[1] == []
+    assert len(list(home.iterdir())) == leaves
+    assert "Traceback" not in said.read_text()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import heapq
 import multiprocessing
+import os
 import tempfile
 import time
 from collections.abc import Sequence
@@ -87,7 +88,9 @@ class _Worker:
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
         order = msgspec.json.encode(
-            Order(scenario=scenario, seed=seed, home=str(home), share=share, number=number)
+            Order(
+                scenario=scenario, seed=seed, home=str(home), parent=os.getpid(), share=share, number=number
+            )
         )
         self._process: SpawnProcess = context.Process(target=serve, args=(theirs, order), daemon=True)
         self._process.start()

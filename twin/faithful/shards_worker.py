@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from devices.executors.kernel import die_with_parent
 from skerry.messages import Lane
 from skerry.node import NodeRecord
 from task_queue.operations import TrimOutbox
@@ -37,6 +38,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     scenario: Scenario
     seed: int
     home: str
+    parent: int  #: id of the first process
     share: tuple[str, ...]
     number: int
 
@@ -123,9 +125,11 @@ def record_of(node: Node) -> NodeRecord:
 def serve(pipe: Connection, order: bytes) -> None:
     """Be a worker until the pipe says where the end is."""
     try:
-        _serve(pipe, msgspec.json.decode(order, type=Order))
+        told = msgspec.json.decode(order, type=Order)
+        die_with_parent(told.parent)
+        _serve(pipe, told)
     except EOFError:
-        return  # the first process is gone
+        return  # the first process needs nothing more
     except Exception as error:
         pipe.send(error)
 
