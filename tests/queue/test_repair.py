@@ -5,13 +5,16 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+import apsw
 import pytest
 
 from skerry.errors import StorageFailed, StoreDamaged
 from skerry.testing import a_task
 from task_queue import sqlite_store
 from task_queue.damage import repair
+from task_queue.damage.page_size import PAGE_BYTES
 from task_queue.damage.quarantine import COPIES
+from task_queue.damage.salvage import PROGRESS
 from task_queue.operations import Enqueue, Enqueued
 from task_queue.sqlite_store import SqliteStore
 from task_queue.store import TaskFilter
@@ -103,6 +106,38 @@ def test_work_goes_on_before_everything_is_brought_over(tmp_path: Path, slow: No
     assert sorted(ran) == sorted({*ids, new} - set(first))
     check_invariants(q.store)
     q.store.close()
+
+
+def test_while_the_rest_is_brought_over_what_has_come_runs_though_the_old_tables_cannot_be_searched(
+    tmp_path: Path, slow: None
+) -> None:
+    q = QueueDriver(sqlite_opener(tmp_path))
+    ids = [q.enqueue() for _ in range(300)]
+    q.store.close()
+    _zero_root(tmp_path / "queue.db", "task")
+    q.kill()
+    for _ in range(20):
+        q.store.tidy()
+
+    ran = q.drain(window=5)
+    progress = q.store.meta(PROGRESS)
+    _finish(q)
+
+    assert len(ran) > 10
+    assert isinstance(progress, dict)
+    assert len(progress["ahead"]) < 5, "pages that are brought over before their turn are noted in few words"
+    assert sorted(ran + q.drain()) == sorted(ids)
+    check_invariants(q.store)
+    q.store.close()
+
+
+def _zero_root(database: Path, table: str) -> None:
+    db = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
+    ((root,),) = db.execute("SELECT rootpage FROM sqlite_schema WHERE name = ?", (table,))
+    db.close()
+    with database.open("r+b") as file:
+        file.seek((root - 1) * PAGE_BYTES)
+        file.write(bytes(PAGE_BYTES))
 
 
 def _finish(q: QueueDriver) -> int:

@@ -16,6 +16,7 @@ import msgspec
 from skerry.errors import StorageFailed
 from skerry.messages import Lane, StoreSalvaged
 from task_queue import losses
+from task_queue.damage import spans
 from task_queue.damage.quarantine import Copy
 from task_queue.damage.raw_pages import RawPages
 from task_queue.damage.raw_search import entries, leaf_of
@@ -45,7 +46,7 @@ class Progress(msgspec.Struct, omit_defaults=True):
     copy: str
     session: int = 0
     units: int = 0  #: done, from the front
-    early: list[int] = []  #: units done before their turn
+    ahead: spans.Spans = []  #: units done before their turn, none below `units`
     ordered: str = ""  #: ordering keys are put right up to this one
     kept: dict[str, int] = {}
     lost: dict[str, int] = {}
@@ -134,15 +135,13 @@ class Salvage:
 
     def _work(self, tx: Transaction, is_time_up: Callable[[], bool]) -> bool:
         progress = self.progress
-        while progress.units < len(self._plan):
-            if progress.units in progress.early:
-                progress.early.remove(progress.units)
-            else:
-                self._do(tx, progress.units)
-            progress.units += 1
+        while (number := spans.take_from(progress.ahead, progress.units)) < len(self._plan):
+            self._do(tx, number)
+            progress.units = number + 1
             if is_time_up():
                 self._save(tx)
                 return False
+        progress.units = number
         if self._put_keys_in_order(tx, is_time_up):
             self._finish(tx)
             return True
@@ -150,20 +149,21 @@ class Salvage:
         return False
 
     def bring(self, tx: Transaction, operations: Iterable[Operation]) -> None:
-        """Bring over at once what these operations are about.
+        """Bring over at once what these operations are about, as far as it is not here.
 
         Raises StorageFailed when the old file does not say whether it has that: ask again in a while.
         """
-        early = len(self.progress.early)
+        has_come = False
         try:
             for seq in {seq for op in operations for seq in self._asked_for(op)}:
-                self._bring_row(tx, "task", seq)
+                if not self._putting.has(seq):
+                    has_come |= self._bring_row(tx, "task", seq)
         except (Unreadable, IndexError, TypeError) as error:
             raise StorageFailed(
                 "the queue's database was damaged and is being brought back: what is asked for cannot be "
                 "looked up in it yet; try again in a moment"
             ) from error
-        if len(self.progress.early) != early:
+        if has_come:
             self._save(tx)
 
     def has(self, task_id: str) -> bool:
@@ -198,15 +198,18 @@ class Salvage:
         except (Unreadable, IndexError, TypeError):
             return False
 
-    def _bring_row(self, tx: Transaction, table: str, row_id: int) -> None:
+    def _bring_row(self, tx: Transaction, table: str, row_id: int) -> bool:
+        """Bring the page of a row over, unless that is done; say whether it was not."""
         page, low, high = leaf_of(self._raw, self._remains.roots.get(table, 0), row_id)
         if table == _BODY:
             self._body_range = (low, high)
         number = self._plan.number_of(table, page)
         progress = self.progress
-        if number >= progress.units and number not in progress.early:
-            progress.early.append(number)
-            self._do(tx, number)
+        if number < progress.units or spans.has(progress.ahead, number):
+            return False
+        spans.add(progress.ahead, number)
+        self._do(tx, number)
+        return True
 
     # --- one page
 
