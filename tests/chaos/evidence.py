@@ -60,7 +60,7 @@ def save_evidence(record: Evidence) -> None:
     """Write the record."""
     path = _path(record.name)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(msgspec.to_builtins(record), indent=1) + "\n", encoding="utf-8")
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n")  # inf becomes null
 
 
 def queue_files() -> tuple[str, ...]:

@@ -38,6 +38,12 @@ def test_a_record_that_stands_is_gone_on_with_and_names_what_it_exercises(kept: 
     assert msgspec.json.decode(kept.read_bytes())["exercises"] == ["devices", "policy"]
 
 
+def test_what_never_came_to_pass_is_null_in_a_record(kept: Path) -> None:
+    save_evidence(load_evidence("x", "make x", ("devices",)).with_entry(1, {"drain_begins_s": float("inf")}))
+
+    assert msgspec.json.decode(kept.read_bytes())["entries"] == [{"drain_begins_s": None}]
+
+
 def test_a_record_of_other_files_is_void(kept: Path) -> None:
     save_evidence(load_evidence("x", "make x", ("devices",)).with_entry(10, {}))
 
