@@ -180,15 +180,21 @@ def test_a_home_that_is_gone_finds_its_result_when_it_is_back(fleet: ModelFleet)
     assert fleet.nodes["n1"].returned[task_id].outcome.status == "succeeded"
 
 
-def test_a_node_that_has_just_taken_a_task_is_given_time_to_say_so(fleet: ModelFleet) -> None:
+def _taken_just_before_its_lease_ends(fleet: ModelFleet) -> tuple[str, str]:
+    """Place a task on a node that is away, and let it come back at the last moment; return both."""
     for name in ("n2", "n3"):
         fleet.cut(name)
     task_id = fleet.offer("n1", a_task(effect="at_most_once"))
     fleet.settle()
     node = fleet.task(task_id).node
     fleet.clock.advance(fleet.limits.lease_s - 1.0)
-
     fleet.connect(node)
+    return task_id, node
+
+
+def test_a_node_that_has_just_taken_a_task_is_given_time_to_say_so(fleet: ModelFleet) -> None:
+    task_id, node = _taken_just_before_its_lease_ends(fleet)
+
     fleet.clock.advance(4.0)
     fleet.settle()
     assert fleet.task(task_id).state is TaskState.PLACED, "its lease ran out, but it was heard 4 s ago"
@@ -198,14 +204,8 @@ def test_a_node_that_has_just_taken_a_task_is_given_time_to_say_so(fleet: ModelF
 
 
 def test_a_node_that_takes_a_task_and_is_not_heard_again_keeps_it_no_longer(fleet: ModelFleet) -> None:
-    for name in ("n2", "n3"):
-        fleet.cut(name)
-    task_id = fleet.offer("n1", a_task(effect="at_most_once"))
-    fleet.settle()
-    node = fleet.task(task_id).node
-    fleet.clock.advance(fleet.limits.lease_s - 1.0)
+    task_id, node = _taken_just_before_its_lease_ends(fleet)
 
-    fleet.connect(node)
     fleet.cut(node)
     fleet.pass_time(15.0)
 

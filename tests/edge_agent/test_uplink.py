@@ -7,10 +7,11 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
 import msgspec
+import pytest
 
 from edge_agent.runtime import Agent
 from skerry.envelope import Speaker
-from skerry.errors import StoreDamaged
+from skerry.errors import StorageFailed, StoreDamaged
 from skerry.fence import Fence
 from skerry.identity import PrivateKey
 from skerry.ids import TaskId
@@ -249,3 +250,25 @@ def test_leases_are_renewed_while_the_coordinator_speaks(connect: Connect) -> No
             return kept, long_one in net.agent.core.entries
 
     assert asyncio.run(story()) == (900.0, True)
+
+
+def test_reads_that_fail_while_it_says_what_it_does_are_tried_again(
+    connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = 0
+    held = SqliteStore.held_placements
+
+    def seldom(store: SqliteStore) -> object:
+        nonlocal reads
+        reads += 1
+        if reads <= 3:
+            raise StorageFailed("the disk does not answer")
+        return held(store)
+
+    async def story() -> None:
+        async with connect() as net:
+            await net.until(lambda: is_welcomed(net))
+            await net.until(lambda: reads > 3)
+
+    monkeypatch.setattr(SqliteStore, "held_placements", seldom)
+    asyncio.run(story())
