@@ -24,7 +24,7 @@ def syncs_per_s(directory: Path, duration_s: float) -> float:
         os.write(handle, _PAGE * _PAGES)
         os.fsync(handle)
         count, began = 0, time.perf_counter()
-        while time.perf_counter() - began < duration_s:
+        while count == 0 or time.perf_counter() - began < duration_s:
             os.pwrite(handle, _PAGE, (count % _PAGES) * len(_PAGE))
             os.fdatasync(handle)
             count += 1

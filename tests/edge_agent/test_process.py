@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -153,19 +154,21 @@ def sleeper() -> TaskSpec:
 def started_child(agent: Running, task_id: str) -> psutil.Process:
     deadline = time.monotonic() + PATIENCE_S
     while True:
-        found = [c for c in psutil.Process(agent.process.pid).children(recursive=True) if c.name() == "sleep"]
-        if found:
-            return found[0]
+        for child in psutil.Process(agent.process.pid).children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):  # one that ended between the two looks
+                if child.name() == "sleep":
+                    return child
         assert time.monotonic() < deadline
         time.sleep(0.02)  # the executor's child starts in its own time; polled with a deadline
 
 
 def is_gone(process: psutil.Process) -> bool:
     deadline = time.monotonic() + PATIENCE_S
-    while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.02)  # the kernel ends it in its own time; polled with a deadline
+    with contextlib.suppress(psutil.NoSuchProcess):  # it went between the two looks
+        while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(0.02)  # the kernel ends it in its own time; polled with a deadline
     return True
 
 
