@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator, Sequence
+from itertools import product
 
 from benchmarks.harness import Baseline, Goal, Result, result
 from benchmarks.queue.agent_path import BATCH
 from benchmarks.queue.plan import BATCHERS, BATCHING_PEER, WAITERS, WORK, Measured, Samples
 from benchmarks.queue.port import SYSTEMS
 from benchmarks.queue.preload import PAD_US, Disk
-from benchmarks.queue.session import Lap, producers_named
+from benchmarks.queue.session import LIFE_BATCHES, Lap, producers_named
 
 Figure = Callable[[Lap], float]
 _KIB = 1024
@@ -248,19 +249,18 @@ def _against(measured: Measured, size: int) -> Iterator[Result]:
 
 
 def _life(measured: Measured, sizes: Sequence[int]) -> Iterator[Result]:
-    for size in sizes:
-        for system in ("skerry", "raw_sqlite"):
-            for disk in (Disk.RAW, Disk.SLOW):
-                value = middle(measured.of[system, size, disk], "life", log_kib)
-                if value is not None:
-                    yield result(
-                        f"queue.{size}.{system}.life_log_kib",
-                        f"{system}: log per task over its life at {size:,} rows, batched, report and story "
-                        "included, until it is forgotten",
-                        value,
-                        "KiB",
-                        goal=Goal("<=", 2.5) if system == "skerry" else None,
-                    )
+    for size, system, (work, batch) in product(sizes, ("skerry", "raw_sqlite"), LIFE_BATCHES.items()):
+        for disk in (Disk.RAW, Disk.SLOW):
+            value = middle(measured.of[system, size, disk], work, log_kib)
+            if value is not None:
+                yield result(
+                    f"queue.{size}.{system}.{work}.log_kib",
+                    f"{system}: log per task over its life at {size:,} rows, in batches of {batch}, "
+                    "report and story included, until it is forgotten",
+                    value,
+                    "KiB",
+                    goal=Goal("<=", 2.5) if system == "skerry" else None,
+                )
 
 
 def _system(measured: Measured, system: str, size: int) -> Iterator[Result]:

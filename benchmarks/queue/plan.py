@@ -22,7 +22,7 @@ from benchmarks.queue.backlog import copied, size_bytes
 from benchmarks.queue.port import SYSTEMS
 from benchmarks.queue.preload import Disk
 from benchmarks.queue.runs import Runs
-from benchmarks.queue.session import Lap, Session, Spec
+from benchmarks.queue.session import LIFE_BATCHES, Lap, Session, Spec
 
 SIZES = (1_000, 100_000, 2_600_000)
 QUICK_SIZES = (1_000, 10_000)
@@ -154,7 +154,7 @@ class Plan:
         spec = Spec(
             system=system,
             directory=str(self._runs.cache / "work" / f"{system}-{size}"),
-            work=(*WORK, "life") if self._lives(system, disk) else WORK,
+            work=(*WORK, *LIFE_BATCHES) if self._lives(system, disk) else WORK,
             durable=disk is not Disk.NONE or system not in UNREACHED,
             lap_s=self._lap_s,
             limit=min(3000, size // 2),

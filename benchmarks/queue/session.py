@@ -20,8 +20,9 @@ from benchmarks.harness import BenchmarkError
 from benchmarks.queue.port import SYSTEMS, Queue, bodies, opener
 from benchmarks.queue.preload import counts
 
-#: Tasks in one step of `life`.
+#: Tasks in one step of `life`, and how many of them are claimed, ended and forgotten together.
 _LIFE = 2000
+LIFE_BATCHES = {"life_50": 50, "life_200": 200}
 
 
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,25 +171,29 @@ def _mixed(queue: Queue, spec: Spec) -> Callable[[], int]:
     return step
 
 
-def _life(queue: Queue, spec: Spec) -> Callable[[], int]:
+def _life(batch: int) -> Callable[[Queue, Spec], Callable[[], int]]:
     """Everything that a task costs, in batches: put, claimed, acknowledged, forgotten.
 
     A queue with a method `live` does the last three in the commits that they share.
     """
-    put, batch = _puts(100)(queue, spec), min(50, SYSTEMS[spec.system].cycle_batch)
-    cycle: Callable[[int], int] = getattr(queue, "live", queue.cycle)
-    queue.forget()  # what other work left is not part of these tasks' lives
 
-    def step() -> int:
-        wanted = done = 0
-        while wanted < _LIFE:
-            wanted += put()
-        while done < wanted:
-            done += cycle(batch)
-        queue.forget()
-        return done
+    def prepare(queue: Queue, spec: Spec) -> Callable[[], int]:
+        put = _puts(100)(queue, spec)
+        cycle: Callable[[int], int] = getattr(queue, "live", queue.cycle)
+        queue.forget()  # what other work left is not part of these tasks' lives
 
-    return step
+        def step() -> int:
+            wanted = done = 0
+            while wanted < _LIFE:
+                wanted += put()
+            while done < wanted:
+                done += cycle(batch)
+            queue.forget()
+            return done
+
+        return step
+
+    return prepare
 
 
 #: name → what prepares a step; a step returns how many units it did, 0 when nothing was left
@@ -198,7 +203,7 @@ WORK: dict[str, Callable[[Queue, Spec], Callable[[], int]]] = {
     "cycle": _cycles(1),
     "cycle_batch": _cycles(50),
     "mixed": _mixed,
-    "life": _life,
+    **{name: _life(batch) for name, batch in LIFE_BATCHES.items()},
 }
 
 

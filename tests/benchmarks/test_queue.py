@@ -107,7 +107,7 @@ def test_a_session_measures_each_kind_of_work_in_a_process_of_its_own(tmp_path: 
     spec = Spec(
         system="skerry",
         directory=str(copied("skerry", 500, tmp_path)),
-        work=("put", "put_batch", "cycle", "cycle_batch", "mixed", "life"),
+        work=("put", "put_batch", "cycle", "cycle_batch", "mixed", "life_50", "life_200"),
         lap_s=0.05,
         limit=100,
     )
