@@ -32,7 +32,7 @@ PINS := pyproject.toml constraints/edge.txt constraints/rules.txt
 BESIDE := $(if $(filter-out 1,$(shell nproc)),-n 2 --dist loadfile --no-loadscope-reorder)
 ARGS ?=
 
-.PHONY: help demo test test-train torture check bench bench-federation bench-queue clean
+.PHONY: help demo test test-train torture soak check bench bench-federation bench-queue clean
 
 help: ## Show these lines.
 	@sed -nE 's/^([a-z%-]+):[^#]*## (.*)$$/  make \1\t\2/p' $(MAKEFILE_LIST) | sed 's/%/NAME/' | expand -t 20
@@ -48,6 +48,9 @@ test-train: $(TRAIN) ## Run the tests that need Flower and torch (420 MB of down
 
 torture: $(RUN) ## Kill agent, coordinator and broker at random moments and compare every record (ARGS='--kills 100'; ARGS='queue --kills 15000': the queue's owner).
 	@exec $(BIN)/python -m tests.chaos $(ARGS)
+
+soak: $(RUN) ## Run the twin's long outages at their full size: an hour on two processors (ARGS: names of other scenarios).
+	@exec $(BIN)/python -m tests.chaos.soak $(ARGS)
 
 check: $(DEV) ## Check style, types, import layers and documents; every check runs, whatever the one before says.
 	@status=0
