@@ -1,6 +1,6 @@
 """Long outages of the twin at their full size, with real files: run once each, goes on where it was stopped.
 
-`make soak` runs each of its scenarios that docs/evidence/soak.json does not hold yet, and adds what it came to.
+`make soak` runs each that docs/evidence/soak.json does not hold yet, and adds what it came to.
 """
 
 from __future__ import annotations
