@@ -16,6 +16,7 @@ from skerry.cli.connect import QueuePlace, with_queue
 from skerry.cli.exits import Exit
 from skerry.cli.output import duration, print_fields, print_json, print_table
 from skerry.cli.root import Group
+from skerry.errors import SpecError
 
 if TYPE_CHECKING:
     from twin.faithful.exhaustive_values import Checked
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 #: Between two lines on how far a run is, where no terminal shows it in place, seconds.
 LINE_EVERY_S = 30.0
+#: From here on a run takes two processes unless it is told: in one it would take twenty minutes and more.
+LONG_RUN_TASKS = 1_000_000
 
 app = typer.Typer(
     cls=Group,
@@ -63,8 +66,13 @@ def run(
     *,
     seed: Seed = 1,
     jobs: Annotated[
-        int, typer.Option(min=1, help="Share the nodes out over so many processes; seed and jobs decide.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            min=1,
+            help="Share the nodes out over so many processes; seed and jobs decide.",
+            show_default="1; 2 for a long run, where it can be shared",
+        ),
+    ] = None,
     log: Annotated[Path | None, typer.Option(help="Write the event log here.")] = None,
     fleet: Annotated[
         bool, typer.Option("--fleet", help="On the array engine: its load, without faults and laws.")
@@ -87,6 +95,7 @@ def run(
         if log is not None:
             file = stack.enter_context(log.open("w", encoding="utf-8"))
             write = lambda line: print(line, file=file)  # noqa: E731 # one line of a file
+        jobs = jobs or (1 if log is not None else _jobs_for(found))
         if jobs == 1:
             report = run_scenario(found, seed, log=write, progress=progress)
         elif log is not None:
@@ -101,6 +110,21 @@ def run(
         _show(report)
     if report.violations:
         raise typer.Exit(Exit.FAILED)
+
+
+def _jobs_for(scenario: Scenario) -> int:
+    """Two for a long run; never what this machine has, for a seed is to be the same run on all of them."""
+    from twin.faithful.shards import check_can_be_shared
+
+    nodes = sum(group.count for group in scenario.group)
+    tasks_at_most = nodes * scenario.load_s * sum(load.rate_per_s for load in scenario.load)
+    if tasks_at_most < LONG_RUN_TASKS:
+        return 1
+    try:
+        check_can_be_shared(scenario)
+    except SpecError:
+        return 1
+    return 2
 
 
 @app.command()

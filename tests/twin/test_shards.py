@@ -12,11 +12,13 @@ from pathlib import Path
 import msgspec
 import psutil
 import pytest
+from typer.testing import CliRunner
 
+from skerry.cli import app
 from skerry.errors import SpecError
 from twin.faithful.run import Report
 from twin.faithful.shards import run_in_shards
-from twin.scenario.language import parse_scenario
+from twin.scenario.language import Scenario, parse_scenario
 from twin.scenario.library import find
 
 TROUBLE = """
@@ -100,6 +102,35 @@ def test_seed_and_number_of_processes_decide_a_run(report: Report, tmp_path: Pat
 def test_a_scenario_with_expectations_is_left_to_one_process() -> None:
     with pytest.raises(SpecError, match="--jobs"):
         run_in_shards(find("outage-at-a-high-rate"), 1, 2)
+
+
+class Begun(Exception):
+    """A run was about to begin."""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "processes"),
+    [
+        (["outage-72h"], 2),
+        (["outage-72h", "--jobs", "1"], 1),
+        (["outage-72h", "--log", "/dev/null"], 1),
+        (["outage-2h"], 1),
+        (["outage-2h", "--jobs", "3"], 3),
+    ],
+)
+def test_a_long_run_takes_two_processes_unless_it_is_told(
+    arguments: list[str], processes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begin(scenario: Scenario, seed: int, jobs: int = 1, **_: object) -> None:
+        raise Begun(jobs)
+
+    monkeypatch.setattr("twin.faithful.shards.run_in_shards", begin)
+    monkeypatch.setattr("twin.faithful.run.run_scenario", begin)
+
+    result = CliRunner().invoke(app, ["twin", "run", *arguments])
+
+    assert isinstance(result.exception, Begun)
+    assert result.exception.args == (processes,)
 
 
 @pytest.mark.chaos
