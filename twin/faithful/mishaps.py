@@ -168,12 +168,12 @@ def _clone(stage: Stage, node: Node) -> Ends:
 
 
 def _release(stage: Stage, node: Node) -> None:
-    """The operator has looked into it, and asks until it is done: the coordinator may be down just then."""
+    """The operator has looked into it, and looks again: word of the copy may still be on its way."""
     ledger = stage.cloud.ledger if stage.cloud.runtime is not None else None
     record = ledger.node(node.name) if ledger is not None else None
-    stage.cloud.tell(NodeReleased(node.name))
-    if record is None or record.status == "quarantined":
-        stage.world.at(stage.world.now_s() + ASKS_AGAIN_S, lambda: _release(stage, node))
+    if record is not None and record.status == "quarantined":
+        stage.cloud.tell(NodeReleased(node.name))
+    stage.world.at(stage.world.now_s() + ASKS_AGAIN_S, lambda: _release(stage, node))
 
 
 def _wire(stage: Stage, fault: faults.Wire) -> Ends:
