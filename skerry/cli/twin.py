@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 import time
@@ -142,6 +143,7 @@ def fuzz(
     """
     from twin.faithful.fuzz import fuzz as search
 
+    logging.getLogger().addHandler(logging.NullHandler())  # they complain a lot, as they should
     show = _say_nothing if json else _count()
     found = search(seconds=seconds, seed=seed, most=most, shrinks=shrink, progress=show)
     if json:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from tests.twin.planting import PATCHES, apply_patch, copy_product, search
+from tests.twin.planting import PATCHES, ROOT, apply_patch, copy_product, search
 
 #: Found soon enough for every run of the tests: with which seed, in so many scenarios at most. With seed 1
 #: all are found, in 35 at most (`python -m tests.chaos.fuzz`).
@@ -75,3 +78,15 @@ def test_what_is_found_is_told_so_that_it_can_be_run_again(tmp_path: Path) -> No
     assert parse_scenario(find["scenario"]).group
     assert find["log"]
     assert find["broken"][0]["task_id"]
+
+
+def test_a_search_without_a_find_says_what_it_did_and_nothing_else() -> None:
+    words = "twin fuzz --most 4 --seconds 240 --json".split()
+
+    done = subprocess.run(
+        [sys.executable, "-m", "skerry.cli", *words], cwd=ROOT, capture_output=True, text=True
+    )
+
+    assert (done.returncode, done.stderr) == (0, "")
+    told = json.loads(done.stdout)
+    assert (told["scenarios"], told["find"]) == (4, None)
