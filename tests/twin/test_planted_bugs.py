@@ -81,7 +81,7 @@ def test_what_is_found_is_told_so_that_it_can_be_run_again(tmp_path: Path) -> No
 
 
 def test_a_search_without_a_find_says_what_it_did_and_nothing_else() -> None:
-    words = "twin fuzz --most 4 --seconds 240 --json".split()
+    words = ["twin", "fuzz", "--most", "4", "--seconds", "240", "--json"]
 
     done = subprocess.run(
         [sys.executable, "-m", "skerry.cli", *words], cwd=ROOT, capture_output=True, text=True
