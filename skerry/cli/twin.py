@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: Between two lines on how far a run is, where no terminal shows it in place, seconds.
 LINE_EVERY_S = 30.0
-#: From here on a run takes two processes unless it is told: in one it would take twenty minutes and more.
+#: From here on a run takes two processes unless it is told: in one it would take a quarter of an hour and more.
 LONG_RUN_TASKS = 1_000_000
 
 app = typer.Typer(
@@ -143,7 +143,7 @@ def fuzz(
     """
     from twin.faithful.fuzz import fuzz as search
 
-    logging.getLogger().addHandler(logging.NullHandler())  # they complain a lot, as they should
+    logging.getLogger().addHandler(logging.NullHandler())  # what simulated nodes complain of is no news here
     show = _say_nothing if json else _count()
     found = search(seconds=seconds, seed=seed, most=most, shrinks=shrink, progress=show)
     if json:
