@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 #: Between two lines on how far a run is, where no terminal shows it in place, seconds.
 LINE_EVERY_S = 30.0
-#: From here on a run takes two processes unless it is told: in one it would take a quarter of an hour and more.
+#: From here on a run takes two processes unless it is told: one would take a quarter of an hour and more.
 LONG_RUN_TASKS = 1_000_000
 
 app = typer.Typer(
