@@ -12,6 +12,7 @@ from cloud_coordinator.api.office import office
 from cloud_coordinator.api.views import (
     CounterList,
     LetterQuery,
+    ReleaseQuery,
     TaskQuery,
     letter_view,
     task_in_full,
@@ -84,10 +85,11 @@ async def revoke(request: web.Request) -> web.StreamResponse:
 
 async def release(request: web.Request) -> web.StreamResponse:
     """End a node's quarantine."""
+    asked = read_query(request, ReleaseQuery)
     record = await _node(request)
     if record.status != "quarantined" or not record.public_key:
         raise problem(409, f"{record.name} is {record.status}; only a node in quarantine can be released")
-    await _tell(request, NodeReleased(record.name))
+    await _tell(request, NodeReleased(record.name, is_moved=asked.moved))
     return json_response(await _node(request))
 
 
@@ -182,9 +184,10 @@ ROUTES = (
         method="POST",
         path="/v1/nodes/{name}/release",
         handler=release,
-        summary="End a node's quarantine.",
+        summary="End a node's quarantine: it is heard on the machine it was known on, or if it moved on any.",
+        query=ReleaseQuery,
         answers=(Answer(200, "The node.", NodeRecord),),
-        refusals=(404, 409),
+        refusals=(404, 409, 422),
     ),
     Route(
         method="GET",

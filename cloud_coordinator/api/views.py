@@ -30,6 +30,12 @@ class TaskQuery(msgspec.Struct, frozen=True, kw_only=True):
     before: str = ""
 
 
+class ReleaseQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """How to end a quarantine."""
+
+    moved: bool = False
+
+
 class LetterQuery(msgspec.Struct, frozen=True, kw_only=True):
     """Which dead letters to list."""
 

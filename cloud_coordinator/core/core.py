@@ -266,8 +266,8 @@ class CoordinatorCore:
             register.revoked(turn, node)
             self._links.drop(event.node)
         else:
-            register.released(turn, node)
-            self._links.release(event.node)
+            register.released(turn, node, is_moved=event.is_moved)
+            self._links.release(event.node, is_moved=event.is_moved)
 
     def _tick(self, turn: Turn) -> None:
         memory = turn.memory

@@ -63,9 +63,10 @@ class NodeRevoked(_Event, frozen=True):
 
 
 class NodeReleased(_Event, frozen=True):
-    """An operator ended a node's quarantine: whatever machine it is on now is the right one."""
+    """An operator ended a node's quarantine. is_moved: whatever machine it is on now is its own."""
 
     node: str
+    is_moved: bool = False
 
 
 class CommandsGiven(_Event, frozen=True):

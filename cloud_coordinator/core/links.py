@@ -95,10 +95,10 @@ class Links:
         """Forget every link (the ledger's last commit failed, so they know more than it does)."""
         self._hubs.clear()
 
-    def release(self, name: str) -> None:
+    def release(self, name: str, *, is_moved: bool) -> None:
         """End a quarantine."""
         if name in self._hubs:
-            self._hubs[name].release()
+            self._hubs[name].release(is_moved=is_moved)
 
     def is_open(self, name: str) -> bool:
         """Decide whether a node's session is open."""

@@ -101,11 +101,15 @@ def quarantined(turn: Turn, node: NodeNow, reason: str) -> None:
     _write(turn, node, status="quarantined")
 
 
-def released(turn: Turn, node: NodeNow) -> None:
-    """An operator trusts the node again: the sessions that its copy has begun do not count."""
+def released(turn: Turn, node: NodeNow, *, is_moved: bool) -> None:
+    """An operator trusts the node again: the sessions that its copy has begun do not count.
+
+    Its place stays its own machine's, so that a copy that is still about does not take it, unless it moved.
+    """
     inventory = node.record.inventory
-    unbound = replace(inventory, hardware_id="") if inventory else None
-    _write(turn, node, status="stale", inventory=unbound)
+    if inventory and is_moved:
+        inventory = replace(inventory, hardware_id="")
+    _write(turn, node, status="stale", inventory=inventory)
     turn.act(KeyChanged(node.record, heard_upto(turn.ledger, node.record)))
 
 

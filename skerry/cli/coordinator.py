@@ -112,7 +112,13 @@ def nodes(
     revoke: Annotated[
         bool, typer.Option("--revoke", help="Put NAME out of the fleet: its key counts for nothing any more.")
     ] = False,
-    release: Annotated[bool, typer.Option("--release", help="End NAME's quarantine.")] = False,
+    release: Annotated[
+        bool, typer.Option("--release", help="End NAME's quarantine: hear it on the machine it was known on.")
+    ] = False,
+    moved: Annotated[
+        bool,
+        typer.Option("--moved", help="With --release: NAME is on another machine now, its own from here on."),
+    ] = False,
     config: WhereConfig = None,
     url: WhereUrl = None,
     token_file: WhereToken = None,
@@ -124,17 +130,19 @@ def nodes(
     """
     if (revoke or release) and (name is None or (revoke and release)):
         raise typer.BadParameter("--revoke and --release take the NAME of one node, and exclude each other")
+    if moved and not release:
+        raise typer.BadParameter("--moved goes with --release")
     with connection(config, url, token_file) as http:
         if name is None:
             _print_nodes(http.json(NodeList, "GET", NODES_PATH), as_json=as_json)
         else:
-            _print_node(_one(http, name, revoke=revoke, release=release), as_json=as_json)
+            _print_node(_one(http, name, revoke=revoke, release=release, moved=moved), as_json=as_json)
 
 
-def _one(http: HttpConnection, name: str, *, revoke: bool, release: bool) -> NodeRecord:
+def _one(http: HttpConnection, name: str, *, revoke: bool, release: bool, moved: bool) -> NodeRecord:
     path = f"{NODES_PATH}/{check_name(name, what='node')}"
     if release:
-        return http.json(NodeRecord, "POST", f"{path}/release", body=b"")
+        return http.json(NodeRecord, "POST", f"{path}/release{'?moved=true' if moved else ''}", body=b"")
     return http.json(NodeRecord, "DELETE" if revoke else "GET", path)
 
 

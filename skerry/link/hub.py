@@ -49,7 +49,7 @@ from skerry.messages import (
     StreamBatch,
     Welcome,
 )
-from skerry.node import NodeRecord
+from skerry.node import NodeRecord, is_other_hardware
 from skerry.topics import Leaf
 
 #: Between two requests to say the birth again, seconds.
@@ -146,10 +146,12 @@ class HubLink:
             case StateChanged() | PeerOutdated():
                 return []  # the other side's
 
-    def release(self) -> None:
-        """An operator has decided: hear the node again, whatever machine it is on now."""
+    def release(self, *, is_moved: bool = False) -> None:
+        """An operator has decided: hear the node again on its own machine, or if it moved on any."""
         self._is_quarantined = False
-        self._hardware_id = self._store_epoch = self._process = ""
+        self._store_epoch = self._process = ""
+        if is_moved:
+            self._hardware_id = ""
         self._old_boots.clear()
         self._old_stores.clear()
 
@@ -190,8 +192,7 @@ class HubLink:
         return [SessionOpened(birth), self._welcome(birth), *self._open_commands(birth, now)]
 
     def _why_clone(self, birth: Birth) -> str:
-        hardware_id = birth.inventory.hardware_id
-        if self._hardware_id and hardware_id and hardware_id != self._hardware_id:
+        if is_other_hardware(self._hardware_id, birth.inventory.hardware_id):
             return "another machine uses this node's key (its hardware differs)"
         if birth.boot_id in self._old_boots:
             return "two machines use this node's key (a boot came back that another had replaced)"

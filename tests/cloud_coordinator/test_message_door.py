@@ -121,4 +121,11 @@ def test_after_a_release_the_original_is_heard_though_its_copy_had_a_newer_sessi
         _, node = await visitor.ask("GET", "/v1/nodes/n1")
         assert (node["session"], node["status"]) == (1, "online")
 
+        visitor.message(topic, born(Speaker(KEY, source="n1", session=3), "hw-2", 3))
+        assert (await visitor.ask("POST", "/v1/nodes/n1/release?moved=perhaps"))[0] == 422
+        await visitor.ask("POST", "/v1/nodes/n1/release?moved=true")
+        visitor.message(topic, born(Speaker(KEY, source="n1", session=4), "hw-2", 4))
+        _, node = await visitor.ask("GET", "/v1/nodes/n1")
+        assert (node["session"], node["status"], node["inventory"]["hardware_id"]) == (4, "online", "hw-2")
+
     visit(tmp_path, story)

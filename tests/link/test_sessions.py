@@ -300,8 +300,29 @@ def test_two_machines_under_one_key_are_quarantined(before: list[Birth], clone: 
     assert "quarantined" in sent(Leaf.HINT, actions)[0]["reason"]
     assert not hub.is_open
     assert hub.handle(received(before[0]), T0) == [Refuse("quarantined")]
-    hub.release()
+    hub.release(is_moved=True)
     assert of(SessionOpened, hub.handle(received(msgspec.structs.replace(clone, session=9)), T0))
+
+
+def test_a_fingerprint_from_another_source_is_no_other_machine() -> None:
+    hub = a_hub()
+    for session, hardware_id in enumerate(("firmware-1", "network-1", "", "install-1"), start=1):
+        birth = a_birth(session=session, hardware_id=hardware_id)
+        assert of(SessionOpened, hub.handle(received(birth), T0)), hardware_id
+
+    assert of(Quarantine, hub.handle(received(a_birth(session=9, hardware_id="install-2")), T0))
+
+
+def test_a_released_nodes_place_is_kept_for_its_own_machine() -> None:
+    hub = a_hub()
+    hub.handle(received(a_birth()), T0)
+    another = a_birth(session=2, boot_id="boot-2", hardware_id="hw-2")
+    assert of(Quarantine, hub.handle(received(another), T0))
+
+    hub.release()
+    assert "hardware" in of(Quarantine, hub.handle(received(another), T0))[0].reason
+    hub.release()
+    assert of(SessionOpened, hub.handle(received(a_birth(session=2)), T0))
 
 
 def test_a_quarantine_outlives_the_coordinators_restart() -> None:

@@ -35,7 +35,6 @@ def draw_scenario(rng: Random, name: str) -> Scenario:
     if theme is not None and has_npu:
         load, more = theme(rng, load_s, names_of(groups[-1])[0])
         loads, troubles = (*loads[:2], *load), (*troubles[:2], *more)
-    troubles = _with_one_copy(troubles)
     has_clone = any(isinstance(trouble, faults.Clone) for trouble in troubles)
     settle_s = SETTLE_AFTER_CLONES_S if has_clone else SETTLE_S
     goes_on_s = max(0.0, max(map(faults.over_s, troubles)) - load_s)
@@ -50,12 +49,6 @@ def draw_scenario(rng: Random, name: str) -> Scenario:
             fault=troubles,
         )
     )
-
-
-def _with_one_copy(troubles: tuple[faults.Fault, ...]) -> tuple[faults.Fault, ...]:
-    """Leave one clone: a second one, met while the node sits out its quarantine, takes its place for good."""
-    clones = [trouble for trouble in troubles if isinstance(trouble, faults.Clone)]
-    return tuple(trouble for trouble in troubles if trouble not in clones[1:])
 
 
 def _groups(rng: Random) -> tuple[Group, ...]:
