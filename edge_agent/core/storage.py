@@ -37,7 +37,7 @@ def commit_failed(turn: Turn, token: int, message: str) -> None:
         _give_back(turn, operation)
     if storage.is_ok:
         storage.failed_since, storage.delay_s = turn.uptime_s, state.limits.storage_retry_first_s
-        turn.act(RaiseAlarm(name=ALARM, message=f"the disk refuses to write: {message}"))
+        turn.act(RaiseAlarm(name=ALARM, message=f"the queue cannot write for now: {message}"))
     else:
         storage.delay_s = min(storage.delay_s * 2, state.limits.storage_retry_most_s)
     storage.retry_at = turn.uptime_s + storage.delay_s
