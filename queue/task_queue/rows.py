@@ -18,7 +18,7 @@ from skerry.messages import Lane
 from skerry.task import CommandSpec, TaskSpec
 from task_queue.limits import Limits
 from task_queue.retention import Amount, Amounts, RowClass
-from task_queue.seals import seal, unseal
+from task_queue.seals import seal, seal_packed, unseal, unseal_packed
 from task_queue.store import Depth, StoryEvent, TaskRecord
 from task_queue.story import ACCEPTED, EventRow, attempts_of, events_of, latest_decision
 from task_queue.task import FINAL, State
@@ -180,13 +180,14 @@ def fence_of(text: str | None) -> Fence | None:
 
 
 def packed_spec(task: TaskSpec) -> bytes:
-    """Return a task as its body holds it: JSON of what differs from the defaults, sealed.
+    """Return a task as its body holds it: MessagePack of what differs from the defaults, sealed.
 
-    So the defaults are part of the stored form: a changed one needs a schema step.
+    Shorter than JSON, for the page that a body lies in is logged when it is written and when it is freed.
+    Defaults are part of the stored form: a changed one needs a schema step.
     """
     sparse = _sparse(task)
     sparse["spec"] = _sparse(task.spec)
-    return seal(msgspec.json.encode(sparse))
+    return seal_packed(msgspec.msgpack.encode(sparse))
 
 
 def _sparse(value: msgspec.Struct) -> dict[str, Any]:
@@ -208,11 +209,18 @@ def _shape(kind: type[msgspec.Struct]) -> tuple[dict[str, Any], list[str], list[
     return tag, names, [empty.get(field.name, field.default) for field in fields], attrgetter(*names)
 
 
-def readable_spec_of(body: bytes) -> TaskSpec | None:
-    """Return the task, None when its stored form cannot be read any more, or is not what was written."""
+def readable_spec_of(body: object) -> TaskSpec | None:
+    """Return the task, None when its stored form cannot be read any more, or is not what was written.
+
+    Earlier versions wrote JSON: nothing packed begins as it does.
+    """
+    if not isinstance(body, bytes):
+        return None
+    is_json = body.startswith(b"{")
+    whole = unseal(body) if is_json else unseal_packed(body)
+    decode = msgspec.json.decode if is_json else msgspec.msgpack.decode
     try:
-        whole = unseal(body)
-        return None if whole is None else msgspec.json.decode(whole, type=TaskSpec)
+        return None if whole is None else decode(whole, type=TaskSpec)
     except MALFORMED:
         return None
 

@@ -1,4 +1,4 @@
-"""A checksum inside a JSON object, as its last member.
+"""Checksums of what is stored: inside a JSON object, as its last member; after anything that is packed.
 
 SQLite's pages have none, so that a flipped bit in a document would be run, and one in a counter counted on.
 A schema step that changes a sealed text leaves the seal out of it.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import zlib
 
 _SEAL = b',"crc":'
+_PACKED_SEAL_BYTES = 4
 
 
 def seal(text: bytes) -> bytes:
@@ -28,3 +29,14 @@ def unseal(text: object) -> bytes | None:
         return text
     body += b"}"
     return body if zlib.crc32(body) == int(rest[:-1]) else None
+
+
+def seal_packed(packed: bytes) -> bytes:
+    """Return bytes of any form with their checksum."""
+    return packed + zlib.crc32(packed).to_bytes(_PACKED_SEAL_BYTES)
+
+
+def unseal_packed(sealed: bytes) -> bytes | None:
+    """Return the bytes, None when they are not as they were written."""
+    packed, seal_of = sealed[:-_PACKED_SEAL_BYTES], sealed[-_PACKED_SEAL_BYTES:]
+    return packed if zlib.crc32(packed).to_bytes(_PACKED_SEAL_BYTES) == seal_of else None

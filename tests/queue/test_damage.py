@@ -204,7 +204,7 @@ def test_damage_that_a_commit_meets_does_not_fail_it(tmp_path: Path) -> None:
 
     assert q.store.salvaged is not None
     lost = set(ids) - set(ran)
-    assert 0 < len(lost) < 20
+    assert 0 < len(lost) < 25  # what a leaf holds
     assert {q.state(task_id) for task_id in lost} == {State.DEAD}, "whose document is lost cannot run"
     check_invariants(q.store)
     q.store.close()

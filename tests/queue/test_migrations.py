@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import apsw
+import msgspec
 import pytest
 
 from skerry.database import Step, pragma, upgrade
@@ -19,7 +20,7 @@ from task_queue.damage.page_size import PAGE_BYTES, page_bytes_of
 from task_queue.limits import Limits
 from task_queue.migrations import schema
 from task_queue.operations import Advance, Advanced, Enqueue, Enqueued, Replay
-from task_queue.seals import unseal
+from task_queue.seals import unseal_packed
 from task_queue.sqlite_store import SqliteStore
 from task_queue.store import TaskFilter
 from task_queue.task import State
@@ -232,7 +233,9 @@ def test_defaults_are_part_of_the_stored_form(tmp_path: Path) -> None:
     ((body,),) = db.execute("SELECT body FROM body")
 
     db.close()
-    assert unseal(body) == b'{"spec":{"executor":"command","argv":["true"]}}'
+    packed = unseal_packed(body)
+    assert packed is not None
+    assert msgspec.msgpack.decode(packed) == {"spec": {"executor": "command", "argv": ["true"]}}
     assert task.spec == CommandSpec(argv=("true",), env={}, stdin="", privileged=False)
     assert (task.kind, task.tenant, task.priority, task.sla) == ("task", "default", 4, "standard")
     assert (task.max_runtime_s, task.retries, task.effect) == (300.0, 2, "idempotent")
