@@ -1,7 +1,7 @@
 """A decision as a story keeps it: the same facts in a third of the bytes, as JSON, times to the millisecond.
 
 Names that a story repeats are left out: the task, of which it is, and a candidate's node where it is the
-decision's own. Candidates are lists in a fixed order. Pure.
+decision's own. It and its candidates are lists in a fixed order. Pure.
 """
 
 from __future__ import annotations
@@ -25,8 +25,22 @@ class KeptCandidate(msgspec.Struct, frozen=True, array_like=True):
     node: str = ""  #: where not the decision's
 
 
-class KeptDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A decision without its task; see skerry.decision.Decision."""
+class KeptDecision(msgspec.Struct, frozen=True, array_like=True):
+    """A decision without its task, as it is read: see Decision. Defaults at the end are not written."""
+
+    by: str
+    node: str | None = None
+    device: str | None = None
+    reason: str = ""
+    uptime_s: float = 0.0
+    wall_s: float = 0.0
+    candidates: tuple[KeptCandidate, ...] = ()
+    gate: str = "off"
+    gap: float | None = None
+
+
+class NamedDecision(msgspec.Struct, frozen=True, kw_only=True):
+    """The same as earlier versions wrote it, with names."""
 
     by: str
     node: str | None = None
@@ -40,24 +54,19 @@ class KeptDecision(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
 
 
 def kept(decision: Decision | None) -> KeptDecision | None:
-    """Return a decision as a story keeps it."""
-    if decision is None:
-        return None
+    """Return a decision as a story keeps it: written, a list is what a KeptDecision is."""
+    return None if decision is None else cast("KeptDecision", _kept_decision(decision))
+
+
+def _kept_decision(decision: Decision) -> list[Any]:
+    """Return a decision as a list, without the defaults at its end."""
     node = decision.node
-    return KeptDecision(
-        by=decision.decided_by,
-        node=node,
-        device=decision.device,
-        reason=decision.reason,
-        # Written, a list is what a KeptCandidate is.
-        candidates=cast(
-            "tuple[KeptCandidate, ...]", [_kept_candidate(one, node) for one in decision.candidates] or ()
-        ),
-        gate=decision.gate_state,
-        gap=decision.gap_to_bound,
-        uptime_s=round(decision.uptime_s, 3),
-        wall_s=round(decision.wall_s, 3),
-    )
+    times = round(decision.uptime_s, 3), round(decision.wall_s, 3)
+    known = [decision.decided_by, node, decision.device, decision.reason, *times]
+    candidates = [_kept_candidate(one, node) for one in decision.candidates]
+    if decision.gate_state != "off" or decision.gap_to_bound is not None:
+        return [*known, candidates, decision.gate_state, decision.gap_to_bound]
+    return [*known, candidates] if candidates else known
 
 
 def _kept_candidate(one: Candidate, node: str | None) -> list[Any]:
@@ -68,7 +77,7 @@ def _kept_candidate(one: Candidate, node: str | None) -> list[Any]:
     return [*known, one.verdicts] if one.verdicts else known
 
 
-def told(decision: KeptDecision | None, task_id: TaskId) -> Decision | None:
+def told(decision: KeptDecision | NamedDecision | None, task_id: TaskId) -> Decision | None:
     """Return the decision that a story keeps."""
     if decision is None:
         return None

@@ -15,7 +15,7 @@ from skerry.errors import SpecError
 from skerry.fence import Fence, parse_fence
 from skerry.ids import TaskId
 from skerry.messages import Outcome
-from task_queue.decisions import KeptDecision, told
+from task_queue.decisions import KeptDecision, NamedDecision, told
 from task_queue.store import Attempt, StoryEvent
 from task_queue.task import TRANSITIONS, Event, State
 
@@ -52,12 +52,18 @@ class Detail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     fence: str = ""
     device: str = ""  #: where not the decision's
     node: str = ""
-    decision: KeptDecision | None = None
+    decision: KeptDecision | None = msgspec.field(default=None, name="decided")
+    named: NamedDecision | None = msgspec.field(default=None, name="decision")  #: what earlier versions wrote
     outcome: Outcome | None = None
     #: The outcome's node, device, its class and who decided are the start's.
     is_as_started: bool = msgspec.field(default=False, name="same")
     error: str = ""
     runtime_s: float = 0.0
+
+    @property
+    def kept(self) -> KeptDecision | NamedDecision | None:
+        """The decision, in whichever form it was written."""
+        return self.decision or self.named
 
 
 def packed_detail(detail: Detail | None) -> bytes | None:
@@ -83,7 +89,7 @@ def _place_in(outcome: Outcome) -> tuple[str, ...]:
 def _place_of(start: EventRow) -> tuple[str, ...] | None:
     """Return where a decision has sent an attempt, as its outcome says it; None without one."""
     detail = _detail_of(start)
-    decision = None if detail is None else detail.decision
+    decision = None if detail is None else detail.kept
     if decision is None:
         return None
     chosen = (
@@ -117,7 +123,7 @@ def _event_of(row: EventRow, task_id: TaskId, start: EventRow | None) -> StoryEv
     detail = _detail_of(row)
     if detail is None:
         return msgspec.structs.replace(head, outcome=Outcome(status="unknown", error=DAMAGED), error=DAMAGED)
-    decision = detail.decision
+    decision = detail.kept
     return msgspec.structs.replace(
         head,
         fence=_fence_of(detail.fence),

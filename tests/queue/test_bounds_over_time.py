@@ -231,7 +231,7 @@ def append_reports_until_refused(q: QueueDriver) -> int:
 
 def test_a_cap_that_is_lowered_below_what_the_file_holds_refuses_until_it_is_drained(tmp_path: Path) -> None:
     q = QueueDriver(sqlite_opener(tmp_path), limits=LIMITS)
-    for _ in range(10):
+    for _ in range(12):
         q.apply(*(a_submission(q) for _ in range(200)))
     accepted = q.store.depth().by_state[State.READY]
     q.store.close()
