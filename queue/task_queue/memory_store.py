@@ -16,6 +16,7 @@ from skerry.ids import TaskId
 from skerry.messages import Lane, Row, StoreSalvaged
 from task_queue.limits import CHECKPOINT_S, Limits
 from task_queue.memory_tables import MemoryTables
+from task_queue.messages import with_head
 from task_queue.operations import Answer, Operation
 from task_queue.recurring_row import RecurringRecord
 from task_queue.recurring_row import record_of as recurring_record
@@ -151,10 +152,11 @@ class MemoryStore:
         size = 0
         for seq in islice(self._tables.lane_seqs[lane].above(after + 1), limit):
             row = self._tables.lanes[lane][seq]
-            size += len(row.body)
+            body = with_head(row.kind, row.key, row.body)
+            size += len(body)
             if rows and size > limit_bytes:
                 break
-            rows.append(Row(seq=seq, kind=row.kind, body=msgspec.Raw(row.body), key=row.key))
+            rows.append(Row(seq=seq, kind=row.kind, body=msgspec.Raw(body), key=row.key))
         return rows
 
     def note_sent(self, lane: Lane, upto: int) -> None:

@@ -16,6 +16,7 @@ from skerry.errors import StoreDamaged
 from skerry.ids import TaskId
 from skerry.messages import Lane, Row
 from task_queue import listing, sqlite_file
+from task_queue.messages import with_head
 from task_queue.queries import statements
 from task_queue.recurring_row import RecurringRecord
 from task_queue.recurring_row import record_of as recurring_record
@@ -122,7 +123,8 @@ class SqliteReads:
         size = 0
         with self._lock, self._translated():
             values = {**span(lane, above=after), "limit": limit}
-            for message_id, kind, key, body in self._db.execute(self._sql["outbox"], values):
+            for message_id, kind, key, stored in self._db.execute(self._sql["outbox"], values):
+                body = with_head(kind, key, stored)
                 size += len(body)
                 if rows and size > limit_bytes:
                     break

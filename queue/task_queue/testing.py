@@ -16,6 +16,7 @@ from skerry.messages import Lane, Outcome, TaskEnded
 from skerry.testing import ManualClock, a_task
 from task_queue.limits import Limits
 from task_queue.memory_store import MemoryStore
+from task_queue.messages import without_head
 from task_queue.operations import (
     Answer,
     Claim,
@@ -187,7 +188,8 @@ def _check_outbox(store: Store) -> None:
         assert len(seqs) == depth.outbox[lane], f"{lane}: {len(seqs)} rows, counted {depth.outbox}"
         for row in rows:
             row_class = class_of(row.kind)
-            by_class[row_class] = by_class[row_class].plus(Amount(1, len(row.body)))
+            stored = without_head(row.kind, row.key, bytes(row.body))
+            by_class[row_class] = by_class[row_class].plus(Amount(1, len(stored)))
     assert depth.by_class == by_class, f"classes counted {depth.by_class}, the rows say {by_class}"
 
 

@@ -17,6 +17,7 @@ from skerry.ids import TaskId
 from skerry.messages import Lane, Outcome, PlacementRefused, TaskEnded, UpRow, row_of
 from skerry.task import TaskSpec
 from task_queue.limits import Limits
+from task_queue.messages import without_head
 from task_queue.operations import Refused
 from task_queue.retention import Amount, class_of
 from task_queue.rows import Book, OutboxRow, RememberedRow, TaskRow, fence_of, spec_of
@@ -200,6 +201,7 @@ class Transaction:
         if coalesce:
             self.retract(lane, coalesce)
         book, row_class = self.book, class_of(kind)
+        body = without_head(kind, key, body)
         seq = book.outbox_seq[lane] = book.outbox_seq.get(lane, 0) + 1
         book.outbox[lane] = book.outbox.get(lane, 0) + 1
         rows, size_bytes = book.by_class.get(row_class, _NOTHING)

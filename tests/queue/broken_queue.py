@@ -23,6 +23,7 @@ from task_queue.damage.log_frames import FRAME_HEAD_BYTES, HEADER_BYTES
 from task_queue.damage.page_size import PAGE_BYTES
 from task_queue.damage.raw_pages import _OVERFLOW, _OVERFLOW_FIRST, RawPages
 from task_queue.damage.remains import remains_of
+from task_queue.messages import with_head
 from task_queue.operations import AppendOutbox, Enqueue, Enqueued, MarkInbox, PutMeta
 from task_queue.sqlite_store import SqliteStore
 from task_queue.store import Store, TaskFilter
@@ -153,8 +154,9 @@ def _locate(whole: Whole) -> None:
         for page in remains.of("outbox"):
             for row in raw.rows(page):
                 assert row is not None
-                assert isinstance(row[1][-1], bytes)
-                whole.messages[row[1][-1]] = {page}
+                _, _, kind, key, _, stored = row[1]
+                assert isinstance(stored, bytes)
+                whole.messages[with_head(str(kind), str(key), stored)] = {page}
     assert whole.pages.keys() == whole.states.keys()
     assert all(whole.messages.values())
 
@@ -233,8 +235,8 @@ def whole_until(whole: Whole, folder: Path, size: int) -> Whole:
             shutil.copy(path, beside)
         db = apsw.Connection(f"{beside}/queue.db")
         rows: list[tuple[Any, ...]] = db.execute("SELECT task_id, state, request_key FROM task").fetchall()
-        bodies: list[tuple[Any, ...]] = db.execute(
-            "SELECT body FROM outbox WHERE id & 0xffffffffffff > 0"
+        messages: list[tuple[Any, ...]] = db.execute(
+            "SELECT kind, key, body FROM outbox WHERE id & 0xffffffffffff > 0"
         ).fetchall()
         epoch = str(db.execute("SELECT epoch FROM store").fetchall()[0][0])
         db.close()
@@ -243,7 +245,7 @@ def whole_until(whole: Whole, folder: Path, size: int) -> Whole:
         whole.folder,
         states=states,
         keys={key.partition("\n")[2]: TaskId(task_id.hex()) for task_id, _, key in rows if key},
-        messages={body: {1} for (body,) in bodies},
+        messages={with_head(*message): {1} for message in messages},
         pages={task_id: {1} for task_id in states},
         epoch=epoch,
     )
