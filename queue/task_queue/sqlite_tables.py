@@ -77,7 +77,7 @@ def _statement_of(event: Event, changed: tuple[str, ...]) -> str:
 
 
 class SqliteTables(SqliteRecurring, SqliteOutbox):
-    """Tables on one connection. Rows that are only added are written when something looks, and at the end."""
+    """Tables on one connection. What can wait is written when something looks, and at the end: see Appends."""
 
     def __init__(self, db: apsw.Connection) -> None:
         """Work on db, inside the transactions that its owner begins and ends."""
@@ -219,8 +219,8 @@ class SqliteTables(SqliteRecurring, SqliteOutbox):
         """See Tables."""
         if self._write("delete_task", (row.seq,)):
             self._window.pop(row.task_id, None)
-            self._write("delete_body", (row.seq,))
-            self.shorten_story(row.last_event or 0, 0)
+            self._appends.add("delete_body", (row.seq,))
+            self._appends.add("delete_story", (row.last_event or 0, 0))
 
     def remember(self, row: RememberedRow) -> None:
         """See Tables."""
