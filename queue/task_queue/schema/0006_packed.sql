@@ -1,0 +1,3 @@
+-- No table changes, but what is written into them does, so that earlier versions refuse the file instead of taking
+-- it for damaged: new bodies are MessagePack, decisions in a story lists, messages without the head that their kind
+-- and key say. What was written before is read on as it is.
