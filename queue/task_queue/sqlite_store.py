@@ -162,7 +162,7 @@ class SqliteStore:
         may_use_reserve = is_control(operations)
 
         def work(tx: Transaction) -> list[Answer]:
-            self._repair.bring(tx, operations)
+            self._bring(tx, operations)
             answers = perform(tx, operations)
             if self._tables.is_dirty and not may_use_reserve:
                 self._room.leave_some_for_control()
@@ -220,7 +220,7 @@ class SqliteStore:
 
     def _transaction(self, now: Instant) -> Transaction:
         self._tables.is_dirty = False
-        return Transaction(
+        tx = Transaction(
             tables=self._tables,
             book=self._own.book,
             leases=self._leases,
@@ -233,6 +233,20 @@ class SqliteStore:
             was_short=self._room.is_short,
             sent=self._sent,
         )
+        if self._repair.has_rest:
+            tx.have = lambda operation: self._bring(tx, (operation,))
+            tx.has_whole_key = lambda queue_key: self._bring_key(tx, queue_key)
+        return tx
+
+    def _bring(self, tx: Transaction, operations: Sequence[Operation]) -> None:
+        """Have at hand what operations are about, though it was in a file that was given up."""
+        if self._repair.bring(tx, operations):
+            self._tables.forget_newest()
+
+    def _bring_key(self, tx: Transaction, queue_key: str) -> bool:
+        is_whole = self._repair.bring_key(tx, queue_key)
+        self._tables.forget_newest()
+        return is_whole
 
     def _undo(self, leases: set[int]) -> None:
         """Go back to before the transaction."""

@@ -129,6 +129,10 @@ class SqliteTables(SqliteRecurring, SqliteOutbox):
         """Forget what was remembered of the file: its owner has taken a transaction back."""
         self._appends.drop()
         self._forget_window()
+        self.forget_newest()
+
+    def forget_newest(self) -> None:
+        """Forget which are the highest ids: rows came that no rule has added."""
         self._newest_task = self._newest_remembered = None
 
     def _forget_window(self) -> None:

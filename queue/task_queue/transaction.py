@@ -18,7 +18,7 @@ from skerry.messages import Lane, Outcome, PlacementRefused, TaskEnded, UpRow, r
 from skerry.task import TaskSpec
 from task_queue.limits import Limits
 from task_queue.messages import without_head
-from task_queue.operations import Refused
+from task_queue.operations import Operation, Refused
 from task_queue.retention import Amount, class_of
 from task_queue.rows import Book, OutboxRow, RememberedRow, TaskRow, fence_of, spec_of
 from task_queue.story import (
@@ -54,6 +54,10 @@ class Transaction:
     losses: dict[tuple[str, str], Amount] = field(
         default_factory=dict
     )  #: in this commit, by class and reason
+    #: While rows of a damaged file are brought over: have at hand what an operation is about, and all tasks of
+    #: an ordering key; False when it cannot be told yet which those are.
+    have: Callable[[Operation], None] = lambda _: None
+    has_whole_key: Callable[[str], bool] = lambda _: True
     evicted: int = 0  #: rows, in this commit
     is_swept: bool = False  #: this commit has looked for rows to evict and found no more
 
@@ -241,7 +245,7 @@ class Transaction:
 
     def unblock(self, row: TaskRow) -> None:
         """Make the next task of the ordering key ready, when the row has ended and the next one waits."""
-        if row.queue_key is None or row.state in OPEN:
+        if row.queue_key is None or row.state in OPEN or not self.has_whole_key(row.queue_key):
             return
         following = self.tables.first_open(row.queue_key)
         if following is not None and following.state is State.BLOCKED:
@@ -251,6 +255,8 @@ class Transaction:
         """Return ready, or blocked when an older task with the ordering key has not ended."""
         if queue_key is None:
             return State.READY
+        if not self.has_whole_key(queue_key):
+            return State.BLOCKED  # until all of them are here
         first = self.tables.first_open(queue_key)
         return State.READY if first is None or first.seq == seq else State.BLOCKED
 

@@ -123,12 +123,18 @@ def _follow(frames: list[bytes], keys: _Keys, *, is_damaged: bool) -> Log:
     broken: list[int] = []  #: frames whose content does not fit their sum …
     mended: list[int] = []  #: … and those that were put right
     seed = keys.seed
-    for frame, following in zip(frames, [*frames[1:], b""], strict=True):
+    last = max((n for n, frame in enumerate(frames) if _FRAME.unpack_from(frame)[2:4] == keys.salts), default=-1)
+    for number, (frame, following) in enumerate(zip(frames, [*frames[1:], b""], strict=True)):
         stored, salts = _FRAME.unpack_from(frame)[4:6], _FRAME.unpack_from(frame)[2:4]
         computed = stored if seed is None else _sum_of(frame, seed, little=keys.little)
         if salts != keys.salts:
             if seed is None or computed != stored:
-                break  # of an earlier use of the file, or never written
+                if number > last:
+                    break  # of an earlier use of the file, or never written
+                broken.append(len(taken))  # its head is gone: nobody knows which page it was
+                taken.append(Frame(0, 0, b""))
+                seed = None
+                continue
             mended.append(len(taken))
         if computed != stored:
             repaired = _repaired(frame, computed, stored, following, little=keys.little)

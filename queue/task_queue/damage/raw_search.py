@@ -27,8 +27,13 @@ def leaf_of(raw: RawPages, root: int, row_id: int) -> tuple[int, int, int]:
     raise Unreadable("the way to a row is damaged")
 
 
-def entries(raw: RawPages, root: int, key: str | bytes, depth: int = 0) -> Iterator[list[Value]]:
+def entries(raw: RawPages, root: int, key: str | bytes) -> Iterator[list[Value]]:
     """Yield the entries of an index whose first column is the key.  Raises Unreadable."""
+    return (entry for _, entry in found_in(raw, root, key))
+
+
+def found_in(raw: RawPages, root: int, key: str | bytes, depth: int = 0) -> Iterator[tuple[int, list[Value]]]:
+    """Yield the same with the page that each is in.  Raises Unreadable."""
     kind = raw.kind(root)
     if depth > _DEPTH_LIMIT or kind not in (INDEX_LEAF, INDEX_NODE):
         raise Unreadable("the way to an entry is damaged")
@@ -39,12 +44,12 @@ def entries(raw: RawPages, root: int, key: str | bytes, depth: int = 0) -> Itera
     ranks = [_rank(row[1][0]) for row in rows if row is not None]
     for row, rank in zip(rows, ranks, strict=True):
         if rank == wanted and row is not None:
-            yield row[1]
+            yield root, row[1]
     if kind == INDEX_NODE:
         children = [child for child, _ in raw.branches(root)]
         for child, low, high in zip(children, [None, *ranks], [*ranks, None], strict=True):
             if (low is None or low <= wanted) and (high is None or wanted <= high):
-                yield from entries(raw, child, key, depth + 1)
+                yield from found_in(raw, child, key, depth + 1)
 
 
 def _rank(value: Value) -> tuple[int, int | float | bytes]:

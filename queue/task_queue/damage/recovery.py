@@ -79,10 +79,18 @@ def open_salvage(path: Path, db: apsw.Connection, *, session: int) -> Salvage | 
         books: list[tuple[Any, ...]] = db.execute("SELECT book FROM store").fetchall()
         sealed = book_of(books[0][0].encode()).salvage  # it would show if this were not as it was written
         progress = _progress_of(found[0][0] if sealed is None else msgspec.json.encode(sealed), path)
-        copy = Copy(path.parent / quarantine.FOLDER / progress.copy, path.name)
-        raw, remains = _open(copy)
-        shapes = schema_shapes()[-1]
-        return Salvage(copy, progress, raw, remains, db=db, shapes=shapes, session=session)
+        return _salvage(path, db, progress, session)
+
+
+def _salvage(path: Path, db: apsw.Connection, progress: Progress, session: int) -> Salvage:
+    """Return the salvage that has come so far, with those that go on after it."""
+    then, older = progress.then, None
+    if then is not None:
+        older = _salvage(path, db, _progress_of(msgspec.json.encode(then), path), session)
+    copy = Copy(path.parent / quarantine.FOLDER / progress.copy, path.name)
+    raw, remains = _open(copy)
+    shapes = schema_shapes()[-1]
+    return Salvage(copy, progress, raw, remains, db=db, shapes=shapes, session=session, older=older)
 
 
 def _progress_of(value: bytes, path: Path) -> Progress:

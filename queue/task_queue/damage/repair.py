@@ -111,10 +111,13 @@ class Repair:
         if self._salvage is not None:
             self.story = self._salvage.report()
 
-    def bring(self, tx: Transaction, operations: Iterable[Operation]) -> None:
-        """Have at hand what operations are about."""
-        if self._salvage is not None:
-            self._salvage.bring(tx, operations)
+    def bring(self, tx: Transaction, operations: Iterable[Operation]) -> bool:
+        """Have at hand what operations are about; say whether any of it was not."""
+        return self._salvage is not None and self._salvage.bring(tx, operations)
+
+    def bring_key(self, tx: Transaction, queue_key: str) -> bool:
+        """Have every task with an ordering key at hand; False when that cannot be said yet."""
+        return self._salvage is None or self._salvage.bring_key(tx, queue_key)
 
     def may_hold(self, task_id: str) -> bool:
         """Decide whether a task may be among what is still to be brought over."""

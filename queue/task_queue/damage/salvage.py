@@ -7,6 +7,7 @@ cut, and a row that has ended meanwhile is not brought over a second time. Owns 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
@@ -19,11 +20,11 @@ from task_queue import losses
 from task_queue.damage import spans
 from task_queue.damage.quarantine import Copy
 from task_queue.damage.raw_pages import RawPages
-from task_queue.damage.raw_search import entries, leaf_of
+from task_queue.damage.raw_search import entries, found_in, leaf_of
 from task_queue.damage.remains import BY_ID, BY_KEY, Remains, Shape
 from task_queue.damage.salvage_plan import Plan
 from task_queue.damage.salvage_rows import Putting
-from task_queue.operations import Enqueue, Operation
+from task_queue.operations import Advance, DropRecurring, Enqueue, Operation, PutRecurring
 from task_queue.records import Unreadable, Value
 from task_queue.store import scoped_key
 from task_queue.task import Event, State
@@ -36,7 +37,7 @@ STORY = "store.salvaged"
 #: The epochs of the stores whose rows this one took over, the latest last.
 EPOCHS = "store.epochs_before"
 _OWN = (PROGRESS, STORY, EPOCHS)
-_BY_QUEUE_KEY, _PLACED = "task_key", "task_placed"
+_BY_QUEUE_KEY, _PLACED, _REMEMBERED_KEY = "task_key", "task_placed", "remembered_request"
 _BODY = "body"
 
 
@@ -68,8 +69,12 @@ class Salvage:
         db: apsw.Connection,
         shapes: dict[str, Shape],
         session: int,
+        older: Salvage | None = None,
     ) -> None:
-        """db: the connection that writes the fresh store.  session: the fresh store's, now."""
+        """db: the connection that writes the fresh store.  session: the fresh store's, now.
+
+        older: the one that goes on after this one; what is asked for is brought over from its file too.
+        """
         self.copy = copy
         self.progress = progress
         self._raw = raw
@@ -77,12 +82,17 @@ class Salvage:
         self._shapes = shapes
         self._is_interrupted = session != progress.session
         self._body_range = (0, 0)
+        self._older = older
+        self._is_bringing = False
+        self._whole_keys: set[str] = set()  #: ordering keys all of whose tasks are here
         self._kept = msgspec.json.encode(progress)
         self.attach(db)
 
     def attach(self, db: apsw.Connection) -> None:
         """Write on this connection from now on: the store was opened anew."""
         self._db = db
+        if self._older is not None:
+            self._older.attach(db)
         self._putting = Putting(
             db,
             self._shapes,
@@ -95,11 +105,16 @@ class Salvage:
     def keep(self) -> None:
         """The commit in which something was brought over is on disk."""
         self._kept = msgspec.json.encode(self.progress)
+        if self._older is not None:
+            self._older.keep()
 
     def undo(self) -> None:
         """It is not: that is still to be brought over."""
         self.progress = msgspec.json.decode(self._kept, type=Progress)
         self._body_range = (0, 0)
+        self._whole_keys.clear()
+        if self._older is not None:
+            self._older.undo()
 
     def copies(self) -> set[str]:
         """Return the names of the copies that this salvage reads, and those that go on after it."""
@@ -113,6 +128,8 @@ class Salvage:
     def close(self) -> None:
         """Let go of the old file."""
         self._raw.close()
+        if self._older is not None:
+            self._older.close()
 
     @cached_property
     def _plan(self) -> Plan:
@@ -134,6 +151,13 @@ class Salvage:
         return is_done
 
     def _work(self, tx: Transaction, is_time_up: Callable[[], bool]) -> bool:
+        self._is_bringing = True
+        try:
+            return self._work_on(tx, is_time_up)
+        finally:
+            self._is_bringing = False
+
+    def _work_on(self, tx: Transaction, is_time_up: Callable[[], bool]) -> bool:
         progress = self.progress
         while (number := spans.take_from(progress.ahead, progress.units)) < len(self._plan):
             self._do(tx, number)
@@ -148,16 +172,13 @@ class Salvage:
         self._save(tx)
         return False
 
-    def bring(self, tx: Transaction, operations: Iterable[Operation]) -> None:
-        """Bring over at once what these operations are about, as far as it is not here.
+    def bring(self, tx: Transaction, operations: Iterable[Operation]) -> bool:
+        """Bring over at once what these operations are about, as far as it is not here; say if any came.
 
         Raises StorageFailed when the old file does not say whether it has that: ask again in a while.
         """
-        has_come = False
         try:
-            for seq in {seq for op in operations for seq in self._asked_for(op)}:
-                if not self._putting.has(seq):
-                    has_come |= self._bring_row(tx, "task", seq)
+            has_come = any([self._bring_all_of(tx, op) for op in operations])
         except (Unreadable, IndexError, TypeError) as error:
             raise StorageFailed(
                 "the queue's database was damaged and is being brought back: what is asked for cannot be "
@@ -165,32 +186,111 @@ class Salvage:
             ) from error
         if has_come:
             self._save(tx)
+        return has_come
+
+    def bring_key(self, tx: Transaction, queue_key: str) -> bool:
+        """Bring over every task with an ordering key; False when it cannot be told which those are."""
+        if self._is_bringing:
+            return False
+        if queue_key in self._whole_keys:
+            return True
+        try:
+            if self._bring_tasks(tx, _BY_QUEUE_KEY, queue_key):
+                self._save(tx)
+        except (Unreadable, IndexError, TypeError):
+            return False
+        self._whole_keys.add(queue_key)
+        return True
 
     def has(self, task_id: str) -> bool:
         """Decide whether the old file may hold a task."""
         try:
-            return any(True for _ in self._seqs(BY_ID, bytes.fromhex(task_id)))
+            if any(True for _ in self._seqs(BY_ID, bytes.fromhex(task_id))):
+                return True
         except (Unreadable, IndexError, TypeError):
             return True
+        return self._older is not None and self._older.has(task_id)
 
-    def _asked_for(self, op: Operation) -> Iterator[int]:
+    def _bring_all_of(self, tx: Transaction, op: Operation) -> bool:
+        """Bring over what an operation is about, from this file and then from the older one."""
+        has_come = False
+        if isinstance(op, PutRecurring | DropRecurring | Advance):
+            has_come |= self._bring_table(tx, "recurring")
         task_id = getattr(op, "task_id", None)
         if task_id:
-            yield from self._seqs(BY_ID, bytes.fromhex(task_id))
+            name = bytes.fromhex(task_id)
+            has_come |= self._bring_remembered(tx, name)
+            has_come |= self._bring_tasks(tx, BY_ID, name)
+            has_come |= self._bring_story(tx, name)
         if isinstance(op, Enqueue):
             task = op.task
-            for index, key in ((BY_KEY, task.idempotency_key), (_BY_QUEUE_KEY, task.ordering_key)):
-                scoped = scoped_key(task.tenant, key)
-                if scoped is not None:
-                    yield from self._seqs(index, scoped)
+            request_key = scoped_key(task.tenant, task.idempotency_key)
+            if request_key is not None:
+                if not self._is_over("remembered"):
+                    for entry in self._entries(_REMEMBERED_KEY, request_key):
+                        if isinstance(entry[-1], bytes):
+                            has_come |= self._bring_remembered(tx, entry[-1])
+                has_come |= self._bring_tasks(tx, BY_KEY, request_key)
+            queue_key = scoped_key(task.tenant, task.ordering_key)
+            if queue_key is not None and queue_key not in self._whole_keys:
+                has_come |= self._bring_tasks(tx, _BY_QUEUE_KEY, queue_key)
+        if self._older is not None:
+            has_come |= self._older._bring_all_of(tx, op)  # noqa: SLF001
+        return has_come
+
+    def _bring_tasks(self, tx: Transaction, index: str, key: str | bytes) -> bool:
+        """Bring over the tasks that an index names under a key; one that cannot be read is marked as lost."""
+        has_come = False
+        was_bringing, self._is_bringing = self._is_bringing, True
+        try:
+            for seq in self._seqs(index, key):
+                if not self._putting.has(seq):
+                    has_come |= self._bring_row(tx, "task", seq)
+                if index in (BY_ID, BY_KEY) and not self._putting.has(seq):
+                    has_come |= self._mark(tx, index, (0, [key, seq]))
+        finally:
+            self._is_bringing = was_bringing
+        if index == _BY_QUEUE_KEY and self._older is not None:
+            has_come |= self._older._bring_tasks(tx, index, key)  # noqa: SLF001
+        return has_come
+
+    def _bring_story(self, tx: Transaction, task_id: bytes) -> bool:
+        """Bring over the newest events of a task: they say how it ended."""
+        has_come = False
+        sql = "SELECT last_event FROM task WHERE task_id = ?"
+        for _ in range(2):
+            found = self._db.execute(sql, (task_id,)).fetchall()
+            if found and isinstance(found[0][0], int):
+                with suppress(Unreadable, IndexError):  # it comes with its page, or is lost
+                    has_come |= self._bring_row(tx, "event", found[0][0])
+            sql = "SELECT prev FROM event WHERE id = (SELECT last_event FROM task WHERE task_id = ?)"
+        return has_come
+
+    def _bring_remembered(self, tx: Transaction, task_id: bytes) -> bool:
+        if self._is_over("remembered"):
+            return False
+        root = self._remains.roots.get("remembered")
+        if root is None:
+            raise Unreadable("a table is not named any more")
+        pages = {page for page, _ in found_in(self._raw, root, task_id)}
+        return any([self._bring_unit(tx, "remembered", page) for page in pages])
+
+    def _bring_table(self, tx: Transaction, table: str) -> bool:
+        units = [] if self._is_over(table) else self._plan.span(table)
+        return any([self._bring_unit(tx, table, self._plan.unit(number)[1]) for number in units])
+
+    def _is_over(self, table: str) -> bool:
+        """Decide whether every page of a table is brought over."""
+        return self._plan.span(table).stop <= self.progress.units
 
     def _seqs(self, index: str, key: str | bytes) -> Iterator[int]:
+        return (entry[-1] for entry in self._entries(index, key) if isinstance(entry[-1], int))
+
+    def _entries(self, index: str, key: str | bytes) -> Iterator[list[Value]]:
         root = self._remains.roots.get(index)
         if root is None:
             raise Unreadable("an index is not named any more")
-        for entry in entries(self._raw, root, key):
-            if isinstance(entry[-1], int):
-                yield entry[-1]
+        return entries(self._raw, root, key)
 
     def _confirms(self, index: str, key: str, seq: int) -> bool:
         try:
@@ -203,6 +303,10 @@ class Salvage:
         page, low, high = leaf_of(self._raw, self._remains.roots.get(table, 0), row_id)
         if table == _BODY:
             self._body_range = (low, high)
+        return self._bring_unit(tx, table, page)
+
+    def _bring_unit(self, tx: Transaction, table: str, page: int) -> bool:
+        """Bring a page over, unless that is done; say whether it was not."""
         number = self._plan.number_of(table, page)
         progress = self.progress
         if number < progress.units or spans.has(progress.ahead, number):
@@ -240,19 +344,20 @@ class Salvage:
         except (Unreadable, IndexError):
             return  # it comes with its page, or is lost
 
-    def _mark(self, tx: Transaction, table: str, row: tuple[int, list[Value]] | None) -> None:
-        """Keep what an index says of a task whose row is lost."""
+    def _mark(self, tx: Transaction, table: str, row: tuple[int, list[Value]] | None) -> bool:
+        """Keep what an index says of a task whose row is lost; say whether that is new."""
         if row is None or len(row[1]) != 2 or not isinstance(row[1][1], int):
-            return
+            return False
         name, seq = row[1][0], row[1][1]
         if table == BY_KEY and isinstance(name, str):
             is_new = self._putting.mark_key(tx, name, seq)
         elif table == BY_ID and isinstance(name, bytes) and len(name) == 16:
             is_new = not self._putting.has(seq) and self._putting.mark_lost(tx, name, seq)
         else:
-            return
+            return False
         if is_new:
             self._count(self.progress.kept, "mark")
+        return is_new
 
     def _count(self, counts: dict[str, int], table: str) -> None:
         counts[table] = counts.get(table, 0) + 1
@@ -279,7 +384,7 @@ class Salvage:
 
     def _finish(self, tx: Transaction) -> None:
         """Say what was kept and what was lost; the salvage is over with this commit."""
-        progress = self.progress
+        progress = self._with_older()
         if _BODY in self._shapes:
             self._db.execute(
                 "INSERT INTO body (seq, body) "
@@ -309,6 +414,13 @@ class Salvage:
             lost=dict(sorted(lost.items())),
         )
 
+    def _with_older(self) -> Progress:
+        """Return the progress with that of the older salvage, which may have come further."""
+        if self._older is not None:
+            self.progress.then = msgspec.to_builtins(self._older._with_older())  # noqa: SLF001
+        return self.progress
+
     def _save(self, tx: Transaction) -> None:
+        self._with_older()
         tx.book.salvage = msgspec.to_builtins(self.progress)
         tx.tables.put_meta(PROGRESS, msgspec.json.encode(self.progress))

@@ -34,6 +34,15 @@ class Plan:
             number -= len(pages)
         raise IndexError(number)
 
+    def span(self, table: str) -> range:
+        """Return the units of a table."""
+        before = 0
+        for name, pages in self._parts:
+            if name == table:
+                return range(before, before + len(pages))
+            before += len(pages)
+        return range(0)
+
     def number_of(self, table: str, page: int) -> int:
         """Return the unit of a page, -1 when it is none. Not for the outbox: its pages have another order."""
         before = 0

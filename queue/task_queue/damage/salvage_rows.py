@@ -60,15 +60,37 @@ class Putting:
             case "outbox":
                 return self._put_message(tx, dict(zip(self._names(table), row, strict=False)))
             case "inbox":
-                source, epoch, lane, upto = row[:4]
                 self.db.execute("DELETE FROM inbox WHERE source=? AND epoch=? AND lane=? AND upto<?", row[:4])
-                return self._insert(table, [source, epoch, lane, upto])
+                return self._insert(table, row[:4]) or self._is_there(table, row[:3])
+            case "meta" | "recurring":  # written anew meanwhile
+                return self._insert(table, row) or self._is_there(table, row[:1])
+            case "loss":
+                return self._put_loss(tx, row)
             case "remembered":
                 is_new = self._insert(table, row)
                 tx.book.remembered += is_new
                 return is_new
             case _:
                 return self._insert(table, row)
+
+    def _is_there(self, table: str, key: list[Value]) -> bool:
+        """Decide whether there is a row whose first columns are these."""
+        wanted = " AND ".join(f'"{name}" = ?' for name in self._names(table)[: len(key)])
+        return bool(self.db.execute(f'SELECT 1 FROM "{table}" WHERE {wanted}', key).fetchall())
+
+    def _put_loss(self, tx: Transaction, row: list[Value]) -> bool:
+        """Add the totals of the old ledger to what was lost meanwhile."""
+        values = dict(zip(self._names("loss"), row, strict=False))
+        if values["rows"] != values.get("rows_told"):
+            tx.book.has_untold_losses = True
+        if self._insert("loss", row):
+            return True
+        self.db.execute(
+            "UPDATE loss SET rows = rows + :rows, bytes = bytes + :bytes, rows_told = rows_told + :rows_told "
+            "WHERE class = :class AND reason = :reason",
+            {"rows_told": 0, **values},
+        )
+        return self.db.changes() > 0
 
     def _names(self, table: str) -> list[str]:
         return [column.name for column in self.shapes[table].columns]
@@ -131,8 +153,9 @@ class Putting:
 
     def mark_lost(self, tx: Transaction, task_id: bytes, seq: int, request_key: str | None = None) -> bool:
         """Keep that a task was accepted whose row is lost: it is not taken again, its end is unknown."""
-        if self.is_marked_placed(seq):
-            return False
+        is_known = request_key is not None and tx.tables.request(request_key) is not None
+        if is_known or self.is_marked_placed(seq) or tx.tables.remembered(TaskId(task_id.hex())) is not None:
+            return False  # what is known of it says more
         shape = self.shapes["task"]
         known = {
             **_MARK,
