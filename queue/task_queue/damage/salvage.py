@@ -7,7 +7,7 @@ cut, and a row that has ended meanwhile is not brought over a second time. Owns 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any
 
@@ -83,6 +83,9 @@ class Salvage:
         self._is_interrupted = session != progress.session
         self._body_range = (0, 0)
         self._older = older
+        self._newer: Salvage | None = None
+        if older is not None:
+            older._newer = self  # noqa: SLF001
         self._is_bringing = False
         self._whole_keys: set[str] = set()  #: ordering keys all of whose tasks are here
         self._kept = msgspec.json.encode(progress)
@@ -151,9 +154,15 @@ class Salvage:
         return is_done
 
     def _work(self, tx: Transaction, is_time_up: Callable[[], bool]) -> bool:
+        with self._at_work():
+            return self._work_on(tx, is_time_up)
+
+    @contextmanager
+    def _at_work(self) -> Iterator[None]:
+        """A page is under way: what its rows lead to, as the end of an attempt, cannot ask for others."""
         self._is_bringing = True
         try:
-            return self._work_on(tx, is_time_up)
+            yield
         finally:
             self._is_bringing = False
 
@@ -166,7 +175,7 @@ class Salvage:
                 self._save(tx)
                 return False
         progress.units = number
-        if self._put_keys_in_order(tx, is_time_up):
+        if progress.then is not None or self._put_keys_in_order(tx, is_time_up):
             self._finish(tx)
             return True
         self._save(tx)
@@ -178,7 +187,10 @@ class Salvage:
         Raises StorageFailed when the old file does not say whether it has that: ask again in a while.
         """
         try:
-            has_come = any([self._bring_all_of(tx, op) for op in operations])
+            with self._at_work():
+                has_come = any(
+                    [self._bring_all_of(tx, op) | self._bring_story_of(tx, op) for op in operations]
+                )
         except (Unreadable, IndexError, TypeError) as error:
             raise StorageFailed(
                 "the queue's database was damaged and is being brought back: what is asked for cannot be "
@@ -195,10 +207,12 @@ class Salvage:
         if queue_key in self._whole_keys:
             return True
         try:
-            if self._bring_tasks(tx, _BY_QUEUE_KEY, queue_key):
-                self._save(tx)
+            with self._at_work():
+                self._bring_tasks(tx, _BY_QUEUE_KEY, queue_key)
         except (Unreadable, IndexError, TypeError):
             return False
+        finally:
+            self._save(tx)
         self._whole_keys.add(queue_key)
         return True
 
@@ -221,7 +235,6 @@ class Salvage:
             name = bytes.fromhex(task_id)
             has_come |= self._bring_remembered(tx, name)
             has_come |= self._bring_tasks(tx, BY_ID, name)
-            has_come |= self._bring_story(tx, name)
         if isinstance(op, Enqueue):
             task = op.task
             request_key = scoped_key(task.tenant, task.idempotency_key)
@@ -241,18 +254,21 @@ class Salvage:
     def _bring_tasks(self, tx: Transaction, index: str, key: str | bytes) -> bool:
         """Bring over the tasks that an index names under a key; one that cannot be read is marked as lost."""
         has_come = False
-        was_bringing, self._is_bringing = self._is_bringing, True
-        try:
-            for seq in self._seqs(index, key):
-                if not self._putting.has(seq):
-                    has_come |= self._bring_row(tx, "task", seq)
-                if index in (BY_ID, BY_KEY) and not self._putting.has(seq):
-                    has_come |= self._mark(tx, index, (0, [key, seq]))
-        finally:
-            self._is_bringing = was_bringing
+        for seq in self._seqs(index, key):
+            if not self._putting.has(seq):
+                has_come |= self._bring_row(tx, "task", seq)
+            if index in (BY_ID, BY_KEY) and not self._putting.has(seq):
+                has_come |= self._mark(tx, index, (0, [key, seq]))
         if index == _BY_QUEUE_KEY and self._older is not None:
             has_come |= self._older._bring_tasks(tx, index, key)  # noqa: SLF001
         return has_come
+
+    def _bring_story_of(self, tx: Transaction, op: Operation) -> bool:
+        task_id = getattr(op, "task_id", None)
+        if not task_id:
+            return False
+        has_come = self._bring_story(tx, bytes.fromhex(task_id))
+        return has_come | (self._older is not None and self._older._bring_story_of(tx, op))  # noqa: SLF001
 
     def _bring_story(self, tx: Transaction, task_id: bytes) -> bool:
         """Bring over the newest events of a task: they say how it ended."""
@@ -336,9 +352,13 @@ class Salvage:
             and not self._body_range[0] < row_id <= self._body_range[1]
         ):
             self._bring_body(tx, row_id)
+        elif table == "task" and self._newer is not None:
+            self._newer._bring_body(tx, row_id)  # noqa: SLF001  # it had come before its task
         return self._putting.put(tx, table, row_id, values)
 
     def _bring_body(self, tx: Transaction, seq: int) -> None:
+        if self._newer is not None:
+            self._newer._bring_body(tx, seq)  # noqa: SLF001
         try:
             self._bring_row(tx, _BODY, seq)
         except (Unreadable, IndexError):
@@ -398,6 +418,7 @@ class Salvage:
         if progress.then is None:
             self._db.execute("DELETE FROM meta WHERE name = ?", (PROGRESS,))
         else:
+            progress.then.pop("ordered", None)  # with what has come from here, that is to be begun again
             tx.tables.put_meta(PROGRESS, msgspec.json.encode(progress.then))
         tx.tables.put_meta(STORY, msgspec.json.encode(self.report()))
         if tx.reports:
