@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from skerry.errors import InvalidTransition, StoreDamaged
 from skerry.messages import Lane
 from task_queue import accept, advance, attempts, custody, losses, operations, streams
 from task_queue.eviction import make_room
@@ -53,7 +54,11 @@ def perform(tx: Transaction, ops: Sequence[Operation]) -> list[Answer]:
 def settle_interrupted(tx: Transaction) -> None:
     """After a restart: nothing is running that is not."""
     for row in tx.tables.running():
-        attempts.interrupt(tx, row)
+        try:
+            attempts.interrupt(tx, row)
+        except (InvalidTransition, TypeError) as error:
+            what = f"row {row.seq} of the tasks is named as running, and cannot be"
+            raise StoreDamaged(what, row=row.seq) from error
     losses.settle(tx)
 
 

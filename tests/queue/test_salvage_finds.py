@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import apsw
 import msgspec
 import pytest
 
@@ -289,8 +290,6 @@ def test_the_end_of_a_task_placed_again_is_told_while_its_story_is_to_come(tmp_p
 
 
 def test_a_story_leaves_with_its_task_while_rows_come(tmp_path: Path, slow: None) -> None:
-    import apsw
-
     q = QueueDriver(sqlite_opener(tmp_path), limits=FORGETFUL)
     [q.enqueue() for n in range(60)]
     q.drain()
@@ -329,4 +328,85 @@ def test_a_sector_of_zeros_in_the_log_takes_no_commit_behind_it(tmp_path: Path, 
     assert len(missing) < 12, missing
     assert isinstance(q.store, SqliteStore)
     assert q.store.salvaged is not None
+    q.store.close()
+
+
+# --- damage that kept a queue from starting, or hid rows
+
+
+def _pages(path: Path, where: str) -> list[int]:
+    db = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
+    found = [n for (n,) in db.execute(f"SELECT pageno FROM dbstat WHERE {where} ORDER BY pageno")]
+    db.close()
+    return found
+
+
+def _whole(tmp_path: Path) -> tuple[QueueDriver, Path, list]:
+    q = QueueDriver(sqlite_opener(tmp_path))
+    ids = [q.enqueue(idempotency_key=f"k{n}") for n in range(100)]
+    q.store.tidy()
+    q.store.close()
+    return q, tmp_path / "queue.db", ids
+
+
+@pytest.mark.parametrize("by", ["body", "event", "outbox"])
+def test_a_page_of_another_table_in_the_place_of_the_store_s_own_row(tmp_path: Path, by: str) -> None:
+    q = QueueDriver(sqlite_opener(tmp_path))
+    ids = [q.enqueue(idempotency_key=f"k{n}") for n in range(100)]
+    for task_id in (done := q.claim(30)):
+        q.finish(task_id, q.start(task_id))
+    q.store.tidy()
+    q.store.close()
+    path = tmp_path / "queue.db"
+    data = bytearray(path.read_bytes())
+    (store,) = _pages(path, "name = 'store'")
+    other = _pages(path, f"name = '{by}' AND pagetype = 'leaf'")[1]
+    data[(store - 1) * PAGE_BYTES : store * PAGE_BYTES] = data[(other - 1) * PAGE_BYTES : other * PAGE_BYTES]
+    path.write_bytes(data)
+
+    q.kill()
+
+    assert sorted(q.drain()) == sorted(set(ids) - set(done))
+    q.enqueue()
+    q.store.close()
+
+
+def test_an_index_that_names_as_running_what_is_not(tmp_path: Path) -> None:
+    q = QueueDriver(sqlite_opener(tmp_path))
+    ids = [q.enqueue() for _ in range(10)]
+    q.store.tidy()
+    q.store.close()
+    path = tmp_path / "queue.db"
+    data = bytearray(path.read_bytes())
+    (running,) = _pages(path, "name = 'task_running'")
+    (key,) = _pages(path, "name = 'sqlite_autoindex_recurring_1'")
+    assert data[(key - 1) * PAGE_BYTES] == 10
+    page = bytearray(PAGE_BYTES)  # one entry: the row 5, twice in a record
+    page[0:8] = bytes([10, 0, 0, 0, 2, 0, 0, 0])
+    for number in range(2):
+        at = PAGE_BYTES - 10 * (number + 1)
+        page[at : at + 4] = bytes([3, 2, 1, 5])
+        page[8 + 2 * number : 10 + 2 * number] = at.to_bytes(2, "big")
+    page[5:7] = (PAGE_BYTES - 20).to_bytes(2, "big")
+    data[(running - 1) * PAGE_BYTES : running * PAGE_BYTES] = page
+    path.write_bytes(data)
+
+    q.kill()
+
+    assert sorted(q.drain()) == sorted(ids)
+    q.store.close()
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_noise_in_the_pointer_map_hides_no_row(tmp_path: Path, seed: int) -> None:
+    q, path, ids = _whole(tmp_path)
+    data = bytearray(path.read_bytes())
+    data[PAGE_BYTES : 2 * PAGE_BYTES] = random.Random(seed).randbytes(PAGE_BYTES)
+    path.write_bytes(data)
+
+    q.kill()
+    damage_now(q)
+    finish_salvage(q)
+
+    assert sorted(q.drain()) == sorted(ids)
     q.store.close()

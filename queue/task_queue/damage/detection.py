@@ -41,7 +41,8 @@ def look(path: Path, synchronous: Synchronous = "full") -> None:
         db = open_read_only(path)
         try:
             _look(db, path, log, synchronous)
-        except apsw.SQLError as error:  # a name that the schema should have
+        except (apsw.SQLError, apsw.FullError) as error:
+            # A name that the schema should have; a row of an impossible size: nothing is written here.
             raise StoreDamaged(f"{path}: {error}", path=path) from error
         finally:
             db.close()
@@ -115,11 +116,12 @@ def _look_at_trees(db: apsw.Connection, path: Path) -> None:
         for order in ("ASC", "DESC"):
             db.execute(f'SELECT * FROM "{shape.table}" ORDER BY {key} {order} LIMIT {_SAMPLE}').fetchall()
     db.execute(f"SELECT * FROM task ORDER BY task_id DESC LIMIT {_SAMPLE}").fetchall()
-    has_tasks, has_row = (
-        db.execute(f"SELECT 1 FROM {table} LIMIT 1").fetchall() for table in ("task", "store")
-    )
-    if has_tasks and not has_row:
+    has_tasks = db.execute("SELECT 1 FROM task LIMIT 1").fetchall()
+    rows: list[tuple[Any, ...]] = db.execute("SELECT id, typeof(epoch), typeof(session) FROM store").fetchall()
+    if has_tasks and not rows:
         raise StoreDamaged(f"{path}: the store's own row is gone", path=path)
+    if rows and rows != [(1, "text", "integer")]:  # else another would be made beside what is there
+        raise StoreDamaged(f"{path}: the store's own row is not what it was", path=path)
 
 
 # --- what each version of the schema is made of

@@ -92,11 +92,15 @@ class RawPages:
             told = min(stride, self.count - at)
             page = self.page(self._map_page(at))
             entries = list(_ENTRY.iter_unpack(page[: 5 * told]))
-            self._kinds[at + 1 : at + 1 + told] = bytes(kind for kind, _ in entries)
-            most = self.count
-            parents = array("I", [parent if parent <= most else 0 for _, parent in entries])
+            sound = [(kind, parent) if self._is_sound(kind, parent) else (0, 0) for kind, parent in entries]
+            self._kinds[at + 1 : at + 1 + told] = bytes(kind for kind, _ in sound)
+            parents = array("I", [parent for _, parent in sound])
             self._parents[at + 1 : at + 1 + told] = parents
             at += stride + 1
+
+    def _is_sound(self, kind: int, parent: int) -> bool:
+        """Decide whether an entry is one that there is: only roots and free pages have no page above them."""
+        return parent == 0 if kind in (_ROOT, _FREE) else kind <= _BRANCH and 0 < parent <= self.count
 
     def has_unexplained(self) -> bool:
         """Decide whether there is a page of which the map says nothing sensible."""

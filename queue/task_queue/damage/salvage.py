@@ -410,6 +410,9 @@ class Salvage:
                 "INSERT INTO body (seq, body) "
                 "SELECT seq, x'' FROM task WHERE seq NOT IN (SELECT seq FROM body)"
             )
+            missing = self._db.changes() - progress.kept.get("mark", 0)
+            if missing > progress.lost.get(_BODY, 0):
+                progress.lost[_BODY] = missing
         for table, expected in progress.expected.items():
             missing = expected - progress.kept.get(table, 0)
             if missing > progress.lost.get(table, 0):
