@@ -30,6 +30,7 @@ from task_queue.sqlite_store import SqliteStore
 from task_queue.store import TaskFilter
 from task_queue.task import State
 from task_queue.testing import ROOMY, SUCCEEDED, QueueDriver, check_invariants, ended_rows, place, sqlite_opener
+from tests.queue.broken_queue import check_whole
 
 FORGETFUL = msgspec.structs.replace(ROOMY, keep_ended=0)
 
@@ -409,4 +410,28 @@ def test_noise_in_the_pointer_map_hides_no_row(tmp_path: Path, seed: int) -> Non
     finish_salvage(q)
 
     assert sorted(q.drain()) == sorted(ids)
+    q.store.close()
+
+
+@pytest.mark.parametrize("table", ["task", "body"])
+def test_a_row_whose_number_was_hit_takes_no_other_row_s_place(tmp_path: Path, table: str) -> None:
+    q, path, ids = _whole(tmp_path)
+    data = bytearray(path.read_bytes())
+    page = _pages(path, f"name = '{table}' AND pagetype = 'leaf'")[5]
+    start = (page - 1) * PAGE_BYTES
+    cell = start + int.from_bytes(data[start + 8 + 4 : start + 8 + 6], "big")  # the third row
+    at = cell + (1 if data[cell] < 0x80 else 2)
+    assert 20 < data[at] < 0x80
+    hit = data[at]
+    data[at] ^= 0x10  # another page's row
+    other = data[at]
+    path.write_bytes(data)
+
+    q.kill()
+    assert isinstance(q.store, SqliteStore)
+    check_whole(q.store, path)
+    finish_salvage(q)
+
+    ran = q.drain()
+    assert set(ids) - set(ran) == {ids[hit - 1]}, (hit, other, [ids.index(i) + 1 for i in set(ids) - set(ran)])
     q.store.close()

@@ -12,6 +12,7 @@ import struct
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -223,19 +224,27 @@ class RawPages:
         found = [int.from_bytes(page[at : at + 2], "big") for at in range(first, first + 2 * count, 2)]
         return [at for at in found if first <= at < self._size - 3]
 
-    def rows(self, number: int) -> Iterator[tuple[int, list[Value]] | None]:
-        """Yield the rows of a page with their row ids (0 in an index), None for one that is unreadable."""
+    def rows(self, number: int, *, in_any_order: bool = False) -> Iterator[tuple[int, list[Value]] | None]:
+        """Yield the rows of a page with their row ids (0 in an index), None for one that is unreadable.
+
+        in_any_order: also those of a table whose ids are out of order.
+        """
         page, head = self.page(number), _head_of(number)
         kind = page[head]
         if kind not in (TABLE_LEAF, INDEX_LEAF, INDEX_NODE):
             return
+        found: list[tuple[int, list[Value]] | None] = []
         for at in self._cells(page, head, 12 if kind == INDEX_NODE else 8):
             try:
-                yield self._row(
-                    number, page, at + 4 if kind == INDEX_NODE else at, is_table=kind == TABLE_LEAF
+                found.append(
+                    self._row(number, page, at + 4 if kind == INDEX_NODE else at, is_table=kind == TABLE_LEAF)
                 )
             except Unreadable:
-                yield None
+                found.append(None)
+        if kind == TABLE_LEAF and not in_any_order:
+            in_order = _longest_ascent([row[0] for row in found if row is not None])
+            found = [row if row is not None and row[0] in in_order else None for row in found]
+        yield from found
 
     def _row(self, number: int, page: bytes, at: int, *, is_table: bool) -> tuple[int, list[Value]]:
         size, at = varint(page, at)
@@ -274,6 +283,20 @@ class RawPages:
             size -= self._size - 4
             wanted, before, number = _OVERFLOW, number, int.from_bytes(page[:4], "big")
         return b"".join(pieces)
+
+
+def _longest_ascent(ids: list[int]) -> set[int]:
+    """Return the ids of a page that are in their order, most of them: another was hit, and may be any row's."""
+    if all(low < high for low, high in pairwise(ids)):
+        return set(ids)
+    ends: list[int] = []  #: the lowest id in which an ascent of each length ends
+    ascents: list[list[int]] = []
+    for each in ids:
+        length = bisect_left(ends, each)
+        ascent = [*(ascents[length - 1] if length else []), each]
+        ends[length:] = [each, *ends[length + 1 :]]
+        ascents[length:] = [ascent, *ascents[length + 1 :]]
+    return set(ascents[-1])
 
 
 def _head_of(number: int) -> int:

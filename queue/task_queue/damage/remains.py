@@ -129,7 +129,7 @@ def remains_of(raw: RawPages, versions: Sequence[dict[str, Shape]], trees: int =
 
 def _named_roots(raw: RawPages) -> Iterator[tuple[str, int]]:
     for number in raw.trees().get(1, ()):
-        for row in raw.rows(number):
+        for row in raw.rows(number, in_any_order=True):
             if row is not None and len(row[1]) == 5:
                 kind, name, _, root, _ = row[1]
                 if (
