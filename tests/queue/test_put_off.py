@@ -3,15 +3,28 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import apsw
+import msgspec
 import pytest
 
 from skerry.errors import InvalidTransition
 from skerry.messages import Lane, Outcome
-from task_queue.operations import Changed, Claim, Claimed, Finish, Start, Started, TrimOutbox
+from skerry.testing import a_task
+from task_queue.operations import (
+    Advance,
+    Changed,
+    Claim,
+    Claimed,
+    Enqueue,
+    Finish,
+    Start,
+    Started,
+    TrimOutbox,
+)
 from task_queue.task import State
-from task_queue.testing import OpenStore, QueueDriver, check_invariants, memory_opener, sqlite_opener
+from task_queue.testing import ROOMY, OpenStore, QueueDriver, check_invariants, memory_opener, sqlite_opener
 
 DONE = Outcome(status="succeeded")
 
@@ -80,3 +93,28 @@ def test_a_trim_takes_what_is_acknowledged_and_no_more(adapter: str, left: int, 
     rows = q.store.outbox(Lane.BACKLOG, 0, limit=9, limit_bytes=9999)
     assert [row.seq for row in rows] == ([10, 11] if left else [11])
     check_invariants(q.store)
+
+
+def test_of_tasks_that_are_forgotten_in_a_busy_commit_nothing_is_left(tmp_path: Path) -> None:
+    q = QueueDriver(sqlite_opener(tmp_path), limits=msgspec.structs.replace(ROOMY, keep_ended=2))
+    for _ in range(5):
+        q.finish(*q.run())
+    last, fence = q.run()
+    q.clock.advance(1.0)
+
+    q.apply(Advance(), Finish(task_id=last, fence=fence, outcome=DONE), a_submission(q))
+
+    (path,) = tmp_path.glob("**/queue.db")
+    db = apsw.Connection(str(path))
+    tasks: list[tuple[Any, ...]] = db.execute("SELECT seq, events FROM task").fetchall()
+    bodies = db.execute("SELECT seq FROM body").fetchall()
+    ((events,),) = db.execute("SELECT count(*) FROM event").fetchall()
+    db.close()
+    assert len(tasks) == 2 + 2
+    assert bodies == [(seq,) for seq, _ in tasks]
+    assert events == sum(count for _, count in tasks) == 2 * 3
+    check_invariants(q.store)
+
+
+def a_submission(q: QueueDriver) -> Enqueue:
+    return Enqueue(task_id=q.ids.next(), task=a_task())
