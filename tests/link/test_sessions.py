@@ -306,10 +306,8 @@ def test_two_machines_under_one_key_are_quarantined(before: list[Birth], clone: 
 
 def test_a_fingerprint_from_another_source_is_no_other_machine() -> None:
     hub = a_hub()
-    for session, hardware_id in enumerate(("firmware-1", "network-1", "", "install-1"), start=1):
-        birth = a_birth(session=session, hardware_id=hardware_id)
-        assert of(SessionOpened, hub.handle(received(birth), T0)), hardware_id
-
+    for session, told in enumerate(("firmware-1", "network-1", "", "install-1"), start=1):
+        assert of(SessionOpened, hub.handle(received(a_birth(session=session, hardware_id=told)), T0)), told
     assert of(Quarantine, hub.handle(received(a_birth(session=9, hardware_id="install-2")), T0))
 
 
