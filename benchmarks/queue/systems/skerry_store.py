@@ -73,9 +73,8 @@ class SkerryQueue:
 
     def settle(self) -> None:
         """Finish what the batches still hold."""
-        self._apply([*self._finishes(), *self._starts(), Claim(limit=0)])
-        self._apply(self._finishes())
-        self._started = []
+        while self._started or self._claimed:
+            self._together(0)
 
     def _alone(self) -> int:
         (claimed,) = self._apply([Claim(limit=1)])
