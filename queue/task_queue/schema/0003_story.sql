@@ -55,7 +55,7 @@ CREATE TABLE task (
     CHECK (state != 'running' OR fence IS NOT NULL)
 );
 
--- A task as it was submitted, JSON: written once, deleted with its task.
+-- A task as it was submitted: written once, deleted with its task.
 CREATE TABLE body (
     seq  INTEGER PRIMARY KEY,
     body BLOB NOT NULL
