@@ -117,7 +117,9 @@ def _look_at_trees(db: apsw.Connection, path: Path) -> None:
             db.execute(f'SELECT * FROM "{shape.table}" ORDER BY {key} {order} LIMIT {_SAMPLE}').fetchall()
     db.execute(f"SELECT * FROM task ORDER BY task_id DESC LIMIT {_SAMPLE}").fetchall()
     has_tasks = db.execute("SELECT 1 FROM task LIMIT 1").fetchall()
-    rows: list[tuple[Any, ...]] = db.execute("SELECT id, typeof(epoch), typeof(session) FROM store").fetchall()
+    rows: list[tuple[Any, ...]] = db.execute(
+        "SELECT id, typeof(epoch), typeof(session) FROM store"
+    ).fetchall()
     if has_tasks and not rows:
         raise StoreDamaged(f"{path}: the store's own row is gone", path=path)
     if rows and rows != [(1, "text", "integer")]:  # else another would be made beside what is there

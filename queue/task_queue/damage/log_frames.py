@@ -123,7 +123,8 @@ def _follow(frames: list[bytes], keys: _Keys, *, is_damaged: bool) -> Log:
     broken: list[int] = []  #: frames whose content does not fit their sum …
     mended: list[int] = []  #: … and those that were put right
     seed = keys.seed
-    last = max((n for n, frame in enumerate(frames) if _FRAME.unpack_from(frame)[2:4] == keys.salts), default=-1)
+    own = [n for n, frame in enumerate(frames) if _FRAME.unpack_from(frame)[2:4] == keys.salts]
+    last = own[-1] if own else -1
     for number, (frame, following) in enumerate(zip(frames, [*frames[1:], b""], strict=True)):
         stored, salts = _FRAME.unpack_from(frame)[4:6], _FRAME.unpack_from(frame)[2:4]
         computed = stored if seed is None else _sum_of(frame, seed, little=keys.little)

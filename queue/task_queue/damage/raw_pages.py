@@ -286,7 +286,7 @@ class RawPages:
 
 
 def _longest_ascent(ids: list[int]) -> set[int]:
-    """Return the ids of a page that are in their order, most of them: another was hit, and may be any row's."""
+    """Return the most ids of a page that are in order: any other was hit, and may be another row's."""
     if all(low < high for low, high in pairwise(ids)):
         return set(ids)
     ends: list[int] = []  #: the lowest id in which an ascent of each length ends

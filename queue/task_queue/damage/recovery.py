@@ -19,11 +19,13 @@ from skerry.durable import sync
 from skerry.errors import StoreDamaged
 from task_queue.damage import quarantine
 from task_queue.damage.detection import schema_items, schema_shapes
+from task_queue.damage.old_file import OldFile
 from task_queue.damage.page_size import page_bytes_of, settings_of_new
 from task_queue.damage.quarantine import Copy
 from task_queue.damage.raw_pages import RawPages
 from task_queue.damage.remains import MARK, Remains, remains_of
-from task_queue.damage.salvage import EPOCHS, PROGRESS, Progress, Salvage
+from task_queue.damage.salvage import EPOCHS, PROGRESS, Salvage
+from task_queue.damage.salvage_progress import Progress
 from task_queue.migrations import schema
 from task_queue.rows import Book, book_of, sealed_book
 
@@ -90,7 +92,7 @@ def _salvage(path: Path, db: apsw.Connection, progress: Progress, session: int) 
     copy = Copy(path.parent / quarantine.FOLDER / progress.copy, path.name)
     raw, remains = _open(copy)
     shapes = schema_shapes()[-1]
-    return Salvage(copy, progress, raw, remains, db=db, shapes=shapes, session=session, older=older)
+    return Salvage(progress, OldFile(raw, remains), db=db, shapes=shapes, session=session, older=older)
 
 
 def _progress_of(value: bytes, path: Path) -> Progress:

@@ -15,7 +15,7 @@ import apsw
 from skerry.clock import Instant
 from skerry.errors import StorageFailed, StoreDamaged
 from skerry.messages import StoreSalvaged
-from task_queue.damage import quarantine
+from task_queue.damage import quarantine, salvage_asked
 from task_queue.damage.file_check import FileCheck
 from task_queue.damage.recovery import OldStore, open_salvage, start_over
 from task_queue.damage.salvage import Salvage
@@ -113,15 +113,15 @@ class Repair:
 
     def bring(self, tx: Transaction, operations: Iterable[Operation]) -> bool:
         """Have at hand what operations are about; say whether any of it was not."""
-        return self._salvage is not None and self._salvage.bring(tx, operations)
+        return self._salvage is not None and salvage_asked.bring(self._salvage, tx, operations)
 
     def bring_key(self, tx: Transaction, queue_key: str) -> bool:
         """Have every task with an ordering key at hand; False when that cannot be said yet."""
-        return self._salvage is None or self._salvage.bring_key(tx, queue_key)
+        return self._salvage is None or salvage_asked.bring_key(self._salvage, tx, queue_key)
 
     def may_hold(self, task_id: str) -> bool:
         """Decide whether a task may be among what is still to be brought over."""
-        return self._salvage is not None and self._salvage.has(task_id)
+        return self._salvage is not None and salvage_asked.may_hold(self._salvage, task_id)
 
     def work(self, tx: Transaction, is_time_up: Callable[[], bool]) -> bool:
         """Bring over what time allows; True when nothing is left."""

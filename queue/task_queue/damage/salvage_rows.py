@@ -151,6 +151,14 @@ class Putting:
         """Decide whether the row of a task is there."""
         return bool(self.db.execute("SELECT 1 FROM task WHERE seq = ?", (seq,)).fetchall())
 
+    def event_of(self, task_id: bytes, age: int) -> int | None:
+        """Return the number of the newest event of a task, or, with age 1, of the one before it."""
+        sql = "SELECT last_event FROM task WHERE task_id = ?"
+        for _ in range(age):
+            sql = f"SELECT prev FROM event WHERE id = ({sql})"
+        found = self.db.execute(sql, (task_id,)).fetchall()
+        return found[0][0] if found and isinstance(found[0][0], int) else None
+
     def mark_lost(self, tx: Transaction, task_id: bytes, seq: int, request_key: str | None = None) -> bool:
         """Keep that a task was accepted whose row is lost: it is not taken again, its end is unknown."""
         is_known = request_key is not None and tx.tables.request(request_key) is not None
