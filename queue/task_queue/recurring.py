@@ -12,12 +12,12 @@ from datetime import UTC, datetime
 import msgspec
 
 from skerry.clock import is_wall_trusted
-from skerry.errors import SpecError
+from skerry.errors import SpecError, StorageFailed
 from skerry.ids import TaskId, millisecond_of
 from skerry.recurring import RecurringSpec, check_recurring
 from skerry.task import RUN_KEY
 from task_queue.accept import enqueue
-from task_queue.operations import DropRecurring, Enqueue, Enqueued, Ok, PutRecurring, Refused
+from task_queue.operations import Cancel, DropRecurring, Enqueue, Enqueued, Ok, PutRecurring, Refused
 from task_queue.recurring_row import Progress, RecurringRow
 from task_queue.recurring_times import first_after, next_due, passed_by, with_time
 from task_queue.task import OPEN
@@ -158,9 +158,10 @@ def _fire(
     """Accept tasks for the pending times, oldest first, as far as overlap and room allow."""
     tasks: list[TaskId] = []
     for number, at in enumerate(pending):
-        hindrance = _overlap(tx, row.spec, progress)
         task_id = _id_for(row, at, tx.wall_s, progress.last_task)
-        answer = None if hindrance else enqueue(tx, _firing(row.spec, at, task_id, tx.wall_s))
+        firing = _firing(row.spec, at, task_id, tx.wall_s)
+        hindrance = _not_at_hand(tx, firing, progress.last_task) or _overlap(tx, row.spec, progress)
+        answer = None if hindrance else enqueue(tx, firing)
         if isinstance(answer, Refused):
             hindrance = answer.message
         if not isinstance(answer, Enqueued):
@@ -174,6 +175,17 @@ def _fire(
         )
         tasks += [answer.task_id] if answer.is_new else []
     return progress, tasks, ()
+
+
+def _not_at_hand(tx: Transaction, firing: Enqueue, last: TaskId | None) -> str:
+    """Have this run and the one before at hand, should they be in a damaged file; say so when that fails."""
+    try:
+        tx.have(firing)
+        if last is not None:
+            tx.have(Cancel(task_id=last))  # whatever a word about that run would need
+    except StorageFailed as error:
+        return str(error)
+    return ""
 
 
 def _overlap(tx: Transaction, spec: RecurringSpec, progress: Progress) -> str:

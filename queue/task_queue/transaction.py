@@ -54,9 +54,10 @@ class Transaction:
     losses: dict[tuple[str, str], Amount] = field(
         default_factory=dict
     )  #: in this commit, by class and reason
-    #: While rows of a damaged file are brought over: have at hand what an operation is about, and all tasks of
-    #: an ordering key; False when it cannot be told yet which those are.
+    #: Have at hand what an operation is about, while rows of a damaged file are brought over; StorageFailed
+    #: when that cannot be found yet.
     have: Callable[[Operation], None] = lambda _: None
+    #: The same for all tasks of an ordering key; False when it cannot be told yet which those are.
     has_whole_key: Callable[[str], bool] = lambda _: True
     evicted: int = 0  #: rows, in this commit
     is_swept: bool = False  #: this commit has looked for rows to evict and found no more
