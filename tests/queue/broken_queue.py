@@ -13,6 +13,7 @@ from typing import Any
 
 import apsw
 
+from skerry.errors import StoreDamaged
 from skerry.fence import Fence
 from skerry.ids import TaskId
 from skerry.messages import Lane
@@ -176,6 +177,23 @@ def check_whole(store: SqliteStore, path: Path) -> None:
     check = FileCheck(path, store.suspect)
     assert check.wait(60.0)
     store.tidy()
+
+
+def damage_now(q: QueueDriver) -> None:
+    """Have the open file given up, as if a reader had met damage; the rows are still to come."""
+    assert isinstance(q.store, SqliteStore)
+    q.clock.advance(60.0)  # a file that is damaged again at once is not given up
+    q.store.suspect(StoreDamaged("seen elsewhere"))
+    q.one(MarkInbox(source="x", epoch="x", lane=Lane.LIVE, upto=1))
+
+
+def finish_salvage(q: QueueDriver) -> int:
+    """Let all the rows come; return in how many slices."""
+    slices = 1
+    while q.store.tidy():
+        slices += 1
+        assert slices < 100_000
+    return slices
 
 
 def check_what_comes_back(whole: Whole, folder: Path, lost_pages: set[int]) -> str:

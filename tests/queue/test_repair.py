@@ -10,7 +10,6 @@ import pytest
 
 from skerry.errors import StorageFailed, StoreDamaged
 from skerry.testing import a_task
-from task_queue import sqlite_store
 from task_queue.damage import repair
 from task_queue.damage.page_size import PAGE_BYTES
 from task_queue.damage.quarantine import COPIES
@@ -20,6 +19,7 @@ from task_queue.sqlite_store import SqliteStore
 from task_queue.store import TaskFilter
 from task_queue.task import State
 from task_queue.testing import QueueDriver, check_invariants, sqlite_opener
+from tests.queue.broken_queue import finish_salvage
 
 
 def test_copies_are_bounded_and_the_oldest_goes_first(tmp_path: Path) -> None:
@@ -74,13 +74,6 @@ def test_a_power_cut_while_the_file_is_set_aside_loses_nothing(
 # --- a queue too large to be brought over at once
 
 
-@pytest.fixture
-def slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every slice is as short as can be, and none is waited for."""
-    monkeypatch.setattr(sqlite_store, "SALVAGE_AT_ONCE_S", 0.0)
-    monkeypatch.setattr(sqlite_store, "SALVAGE_SLICE_S", 0.0)
-
-
 def test_work_goes_on_before_everything_is_brought_over(tmp_path: Path, slow: None) -> None:
     q = QueueDriver(sqlite_opener(tmp_path))
     ids = [q.enqueue(idempotency_key=f"k{n}", ordering_key=f"o{n % 7}") for n in range(300)]
@@ -99,7 +92,7 @@ def test_work_goes_on_before_everything_is_brought_over(tmp_path: Path, slow: No
 
     assert same == Enqueued(task_id=ids[250], is_new=False)
     assert q.state(new) is State.BLOCKED, "older tasks with its key are still in the old file"
-    slices = _finish(q)
+    slices = finish_salvage(q)
     assert slices > 10
     assert q.state(ids[40]) in (State.READY, State.BLOCKED)
     ran = q.drain()
@@ -121,7 +114,7 @@ def test_while_the_rest_is_brought_over_what_has_come_runs_though_the_old_tables
 
     ran = q.drain(window=5)
     progress = q.store.meta(PROGRESS)
-    _finish(q)
+    finish_salvage(q)
 
     assert len(ran) > 10
     assert isinstance(progress, dict)
@@ -140,14 +133,6 @@ def _zero_root(database: Path, table: str) -> None:
         file.write(bytes(PAGE_BYTES))
 
 
-def _finish(q: QueueDriver) -> int:
-    slices = 1
-    while q.store.tidy():
-        slices += 1
-        assert slices < 100_000
-    return slices
-
-
 def test_a_salvage_goes_on_after_a_kill_and_brings_nothing_over_twice(tmp_path: Path, slow: None) -> None:
     q = QueueDriver(sqlite_opener(tmp_path))
     ids = [q.enqueue() for _ in range(200)]
@@ -162,7 +147,7 @@ def test_a_salvage_goes_on_after_a_kill_and_brings_nothing_over_twice(tmp_path: 
             q.store.tidy()
         ran += q.drain(window=5)
         q.kill()
-    _finish(q)
+    finish_salvage(q)
     ran += q.drain()
 
     assert len(ran) == len(set(ran)), "a task that had ended was brought over again"
@@ -184,7 +169,7 @@ def test_a_second_damage_before_the_first_is_over_loses_nothing(tmp_path: Path, 
         q.store.close()
         q.clock.advance(60.0)
     q.kill()
-    _finish(q)
+    finish_salvage(q)
 
     assert q.drain() == ids
     assert len(q.store.find(TaskFilter(limit=1000))) == 200
