@@ -127,14 +127,14 @@ class SqliteStore:
             self._place = Place(self._path)
             self._room.attach(self._db)
             if self._own.session:
-                self._repair.attach(self._db, self._own.session)
+                self._repair.attach(self._db, self._own.session, self._tables.forget_newest)
         except BaseException:
             sqlite_file.let_go(self._db)
             raise
 
     def _begin_session(self, now: Instant) -> None:
         self._own.begin_session()
-        self._repair.attach(self._db, self._own.session)
+        self._repair.attach(self._db, self._own.session, self._tables.forget_newest)
         self._bring_over(now, SALVAGE_AT_ONCE_S)
         self._commit(settle_interrupted, now, is_opening=True)
 
@@ -162,7 +162,7 @@ class SqliteStore:
         may_use_reserve = is_control(operations)
 
         def work(tx: Transaction) -> list[Answer]:
-            self._bring(tx, operations)
+            self._repair.bring(tx, operations)
             answers = perform(tx, operations)
             if self._tables.is_dirty and not may_use_reserve:
                 self._room.leave_some_for_control()
@@ -234,19 +234,9 @@ class SqliteStore:
             sent=self._sent,
         )
         if self._repair.has_rest:
-            tx.have = lambda operation: self._bring(tx, (operation,))
-            tx.has_whole_key = lambda queue_key: self._bring_key(tx, queue_key)
+            tx.have = lambda operation: self._repair.bring(tx, (operation,))
+            tx.has_whole_key = partial(self._repair.bring_key, tx)
         return tx
-
-    def _bring(self, tx: Transaction, operations: Sequence[Operation]) -> None:
-        """Have at hand what operations are about, though it was in a file that was given up."""
-        if self._repair.bring(tx, operations):
-            self._tables.forget_newest()
-
-    def _bring_key(self, tx: Transaction, queue_key: str) -> bool:
-        is_whole = self._repair.bring_key(tx, queue_key)
-        self._tables.forget_newest()
-        return is_whole
 
     def _undo(self, leases: set[int]) -> None:
         """Go back to before the transaction."""
@@ -305,7 +295,7 @@ class SqliteStore:
                 continue
             if is_over:
                 self._repair.finished()
-                self._repair.attach(self._db, self._own.session)
+                self._repair.attach(self._db, self._own.session, self._tables.forget_newest)
                 self._leases.intersection_update(self._tables.still_ready(self._leases))
             self._tables.read_anew()
             if is_past(until):

@@ -77,7 +77,7 @@ def _statement_of(event: Event, changed: tuple[str, ...]) -> str:
 
 
 class SqliteTables(SqliteRecurring, SqliteOutbox):
-    """Tables on one connection. What can wait is written when something looks, and at the end: see Appends."""
+    """Tables on one connection. What can wait is written when something looks, or at last: see Appends."""
 
     def __init__(self, db: apsw.Connection) -> None:
         """Work on db, inside the transactions that its owner begins and ends."""

@@ -40,6 +40,7 @@ class Repair:
         self._wall_s = wall_s
         self._limits = limits
         self._salvage: Salvage | None = None
+        self._rows_came: Callable[[], None] = lambda: None
         self._damage: StoreDamaged | None = None
         self._gave_up_at: Instant | None = None
         self._check: FileCheck | None = None
@@ -102,8 +103,12 @@ class Repair:
         if copy is not None:
             start_over(self._path, copy, wall_s=self._wall_s())
 
-    def attach(self, db: apsw.Connection, session: int) -> None:
-        """Go on with what the open store has still to bring over, on this connection."""
+    def attach(self, db: apsw.Connection, session: int, rows_came: Callable[[], None]) -> None:
+        """Go on with what the open store has still to bring over, on this connection.
+
+        rows_came: called after rows were written that operations are about, past the store's own rules.
+        """
+        self._rows_came = rows_came
         if self._salvage is not None:
             self._salvage.attach(db)
             return
@@ -111,13 +116,22 @@ class Repair:
         if self._salvage is not None:
             self.story = self._salvage.report()
 
-    def bring(self, tx: Transaction, operations: Iterable[Operation]) -> bool:
-        """Have at hand what operations are about; say whether any of it was not."""
-        return self._salvage is not None and salvage_asked.bring(self._salvage, tx, operations)
+    def bring(self, tx: Transaction, operations: Iterable[Operation]) -> None:
+        """Have at hand what operations are about.  Raises StorageFailed when that cannot be found yet."""
+        if self._salvage is not None:
+            try:
+                salvage_asked.bring(self._salvage, tx, operations)
+            finally:
+                self._rows_came()
 
     def bring_key(self, tx: Transaction, queue_key: str) -> bool:
         """Have every task with an ordering key at hand; False when that cannot be said yet."""
-        return self._salvage is None or salvage_asked.bring_key(self._salvage, tx, queue_key)
+        if self._salvage is None:
+            return True
+        try:
+            return salvage_asked.bring_key(self._salvage, tx, queue_key)
+        finally:
+            self._rows_came()
 
     def may_hold(self, task_id: str) -> bool:
         """Decide whether a task may be among what is still to be brought over."""

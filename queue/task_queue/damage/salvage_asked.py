@@ -25,8 +25,8 @@ _BY_QUEUE_KEY, _REMEMBERED_KEY = "task_key", "remembered_request"
 _EVENTS_ASKED_FOR = 2
 
 
-def bring(salvage: Salvage, tx: Transaction, operations: Iterable[Operation]) -> bool:
-    """Bring over at once what these operations are about, as far as it is not here; say if any came.
+def bring(salvage: Salvage, tx: Transaction, operations: Iterable[Operation]) -> None:
+    """Bring over at once what these operations are about, as far as it is not here.
 
     Raises StorageFailed when the old file does not say whether it has that: ask again in a while.
     """
@@ -41,7 +41,6 @@ def bring(salvage: Salvage, tx: Transaction, operations: Iterable[Operation]) ->
         ) from error
     if has_come:
         salvage.save(tx)
-    return has_come
 
 
 def bring_key(salvage: Salvage, tx: Transaction, queue_key: str) -> bool:
