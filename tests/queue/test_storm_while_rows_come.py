@@ -1,6 +1,6 @@
 """Random work while the rows of a damaged file come back slowly, the file given up again and again.
 
-Kills and failing disks in between. Every answer is judged by a plain model, and so is what is there at the end.
+Kills and failing disks in between. Every answer is judged by a plain model, and so is the end.
 """
 
 from __future__ import annotations
