@@ -8,7 +8,7 @@ from typing import Any
 import apsw
 import pytest
 
-from skerry.errors import StoreDamaged
+from skerry.errors import StorageFailed, StoreDamaged
 from skerry.ids import TaskId
 from skerry.messages import Lane
 from skerry.testing import a_task
@@ -17,6 +17,8 @@ from task_queue.operations import AppendOutbox, Enqueue
 from task_queue.task import State
 from task_queue.testing import QueueDriver, check_invariants, sqlite_opener
 from task_queue.testing_disk import integrity
+from task_queue.testing_lossy_disk import LossyDisk, on_lossy_disks
+from tests.queue.broken_queue import damage_now, finish_salvage
 
 TASKS, MESSAGES = 400, 200
 
@@ -102,3 +104,27 @@ def test_a_salvage_whose_own_commits_meet_damage_is_begun_again_without_a_restar
     zero(tmp_path / "queue.db", "name = 'sqlite_autoindex_task_1' AND pagetype = 'leaf' ORDER BY path")
 
     assert brought_back(q, tmp_path, half_back) == 1, "it was not met while under way, or met again and again"
+
+
+def test_a_file_that_is_set_aside_and_has_no_fresh_one_yet_is_the_one_whose_rows_come(tmp_path: Path) -> None:
+    disk, left = LossyDisk("no-fresh-one"), [0]
+
+    def fail_in_time(kind: str) -> None:
+        left[0] -= kind in ("write", "sync")
+        if left[0] == 0:
+            raise apsw.IOError("the disk fails")
+
+    disk.before_step = fail_in_time
+    with on_lossy_disks(lambda path: "no-fresh-one"):
+        q = QueueDriver(sqlite_opener(tmp_path))
+        ids = [q.enqueue() for _ in range(30)]
+        left[0] = 12
+        with pytest.raises(StorageFailed):
+            damage_now(q)
+        assert not (tmp_path / "queue.db").exists()
+
+        damage_now(q)
+        finish_salvage(q)
+
+        assert sorted(q.drain()) == sorted(ids)
+        q.store.close()

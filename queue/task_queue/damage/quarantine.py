@@ -64,7 +64,7 @@ def copies(database: Path) -> list[Copy]:
 
 
 def set_aside(database: Path, wall_s: float) -> Copy:
-    """Move the database, its log and its index away together; what is left of an older move is finished.
+    """Move the database, its log and its index away together. An older move must be over: see `unfinished`.
 
     Nobody may have the file open for writing. A fresh database must take its place: see `replaced`.
     Raises OSError.

@@ -88,12 +88,13 @@ class Repair:
     def give_up_file(self, why: Exception, now: Instant, store: OldStore | None = None) -> None:
         """Set the file aside and put a fresh one in its place. Nobody may have it open.
 
-        store: the open one; without it, what the file says.  Raises StorageFailed.
+        store: the open one; without it, what the file says. One that is set aside already, and has no fresh one
+        yet because the disk failed, stays the one.  Raises StorageFailed.
         """
         self.close()
         self._checked_at = None
         _log.error("the queue's database is set aside, what can be read is kept: %s", why)
-        copy = quarantine.set_aside(self._path, self._wall_s())
+        copy = quarantine.unfinished(self._path) or quarantine.set_aside(self._path, self._wall_s())
         self._gave_up_at, self._damage = now, None
         start_over(self._path, copy, wall_s=self._wall_s(), store=store)
 
