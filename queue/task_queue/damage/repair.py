@@ -88,8 +88,8 @@ class Repair:
     def give_up_file(self, why: Exception, now: Instant, store: OldStore | None = None) -> None:
         """Set the file aside and put a fresh one in its place. Nobody may have it open.
 
-        store: the open one; without it, what the file says. One that is set aside already, and has no fresh one
-        yet because the disk failed, stays the one.  Raises StorageFailed.
+        store: the open one; without it, what the file says. A file that is set aside already, and has no
+        fresh one yet because the disk failed, stays the one.  Raises StorageFailed.
         """
         self.close()
         self._checked_at = None
