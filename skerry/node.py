@@ -43,14 +43,6 @@ class Inventory(msgspec.Struct, frozen=True, kw_only=True):
     can_train: bool = False  #: its operator lets it take part in federated rounds, and it has what that needs
 
 
-def is_other_hardware(known: str, told: str) -> bool:
-    """Tell whether two fingerprints are of two machines. Of two sources they do not compare.
-
-    An agent that may no longer read the firmware's serial number, say, goes by its network cards.
-    """
-    return known != told and known.partition("-")[0] == told.partition("-")[0]
-
-
 class NodeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A node in the coordinator's register."""
 

@@ -49,7 +49,7 @@ from skerry.messages import (
     StreamBatch,
     Welcome,
 )
-from skerry.node import NodeRecord, is_other_hardware
+from skerry.node import NodeRecord
 from skerry.topics import Leaf
 
 #: Between two requests to say the birth again, seconds.
@@ -192,7 +192,8 @@ class HubLink:
         return [SessionOpened(birth), self._welcome(birth), *self._open_commands(birth, now)]
 
     def _why_clone(self, birth: Birth) -> str:
-        if is_other_hardware(self._hardware_id, birth.inventory.hardware_id):
+        hardware_id = birth.inventory.hardware_id
+        if self._hardware_id and hardware_id and hardware_id != self._hardware_id:
             return "another machine uses this node's key (its hardware differs)"
         if birth.boot_id in self._old_boots:
             return "two machines use this node's key (a boot came back that another had replaced)"

@@ -304,17 +304,11 @@ def test_two_machines_under_one_key_are_quarantined(before: list[Birth], clone: 
     assert of(SessionOpened, hub.handle(received(msgspec.structs.replace(clone, session=9)), T0))
 
 
-def test_a_fingerprint_from_another_source_is_no_other_machine() -> None:
-    hub = a_hub()
-    for session, told in enumerate(("firmware-1", "network-1", "", "install-1"), start=1):
-        assert of(SessionOpened, hub.handle(received(a_birth(session=session, hardware_id=told)), T0)), told
-    assert of(Quarantine, hub.handle(received(a_birth(session=9, hardware_id="install-2")), T0))
-
-
-def test_a_released_nodes_place_is_kept_for_its_own_machine() -> None:
+@pytest.mark.parametrize("told", ["hw-2", "network-1"])
+def test_a_released_nodes_place_is_kept_for_its_own_machine(told: str) -> None:
     hub = a_hub()
     hub.handle(received(a_birth()), T0)
-    another = a_birth(session=2, boot_id="boot-2", hardware_id="hw-2")
+    another = a_birth(session=2, boot_id="boot-2", hardware_id=told)
     assert of(Quarantine, hub.handle(received(another), T0))
 
     hub.release()
